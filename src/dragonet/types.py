@@ -215,11 +215,15 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One continuation: ids with the end token that was chosen, and one log-probability per id."""
+    """One continuation: ids with the end token that was chosen, and one log-probability per id.
+
+    `version` is that of the weights that sampled it.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     stop_reason: StopReason
+    version: int = 0
 
 
 def rollout_seed(run_seed: int, round: int, attempt: int, row: int, member: int, turn: int) -> int:
