@@ -1,1 +1,24 @@
-"""."""
+"""The command line: one file per command family, and `main`, which turns errors into one readable message.
+
+Nothing heavy is imported before a command runs, so that `dragonet --help` answers at once.
+Exit codes: 0 done, 1 the run failed, 2 bad input or usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    from dragonet.cli.app import app
+    from dragonet.errors import DragonetError
+
+    try:
+        app()
+    except DragonetError as error:
+        print(f"dragonet: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("dragonet: interrupted", file=sys.stderr)
+        sys.exit(130)

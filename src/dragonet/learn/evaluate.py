@@ -18,7 +18,10 @@ BOOTSTRAP_SEED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Rewards of one pass over the held-out prompts, in the order of the prompts; None where one is unscored."""
+    """Rewards of one pass over the held-out prompts, in the order of the prompts; None where one is unscored.
+
+    `samples` holds the rows for samples.jsonl: the first few prompts with what the policy answered.
+    """
 
     step: int
     rewards_P: tuple[float | None, ...]
@@ -27,6 +30,7 @@ class Evaluation:
     truncated: float
     completion_len: float
     first_failure: str | None = None
+    samples: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def reward(self) -> float | None:
@@ -62,7 +66,7 @@ class Evaluation:
         )
 
 
-def evaluation(step: int, scored: Sequence[ScoredGroup], names: Sequence[str]) -> Evaluation:
+def evaluation(step: int, scored: Sequence[ScoredGroup], names: Sequence[str], n_samples: int = 0) -> Evaluation:
     """Summarise greedy groups of one rollout each."""
     firsts = [(g.group.rollouts[0], g.scores_G_K[0], g.rewards_G[0]) for g in scored]
     rows = [scores for _, scores, _ in firsts]
@@ -76,12 +80,8 @@ def evaluation(step: int, scored: Sequence[ScoredGroup], names: Sequence[str]) -
         truncated=sum(rollout.stop_reason.truncated for rollout, _, _ in firsts) / n,
         completion_len=sum(rollout.n_sampled for rollout, _, _ in firsts) / n,
         first_failure=failures[0] if failures else None,
+        samples=tuple(_sample_row(step, group, names) for group in scored[:n_samples]),
     )
-
-
-def sample_rows(step: int, scored: Sequence[ScoredGroup], names: Sequence[str], n: int) -> list[dict[str, Any]]:
-    """Return the first `n` held-out prompts with what the policy answered, for samples.jsonl."""
-    return [_sample_row(step, group, names) for group in scored[:n]]
 
 
 def _sample_row(step: int, group: ScoredGroup, names: Sequence[str]) -> dict[str, Any]:
