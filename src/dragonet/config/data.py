@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from dragonet.config.values import STRICT, Conflict, Real, Seed, Text, refuse
+from dragonet.config.values import STRICT, Conflict, Count, Real, Seed, Text, refuse
 
 
 class DataSection(BaseModel):
@@ -19,9 +19,9 @@ class DataSection(BaseModel):
     prompt: Text | None = None
     reference: Text | None = None
     system: str | None = None
-    eval: Annotated[Real, Field(ge=0, lt=1)] = 0.1  # share of the rows
-    min_eval: Annotated[int, Field(ge=0)] = 16
-    max_eval: Annotated[int, Field(ge=0)] = 200
+    eval: Annotated[Real, Field(ge=0, lt=1)] = 0.1  # share of the rows; 0 holds out none
+    min_eval: Count = 16
+    max_eval: Count = 200
     seed: Seed = 42
     long_prompts: Literal["error", "skip", "truncate_left"] = "error"
 
@@ -30,7 +30,15 @@ class DataSection(BaseModel):
         refuse(self._conflicts())
         return self
 
+    def ignored(self) -> dict[str, Conflict]:
+        """Return the keys that have no effect beside the others, each with the reason."""
+        if self.eval != 0:
+            return {}
+        why = "would be ignored: eval is 0, so no rows are held out; remove it or give eval a share"
+        return {key: Conflict((key, "eval"), why) for key in ("min_eval", "max_eval")}
+
     def _conflicts(self) -> Iterator[Conflict]:
+        yield from (c for key, c in self.ignored().items() if key in self.model_fields_set)
         if self.min_eval > self.max_eval:
             yield Conflict(
                 ("min_eval", "max_eval"), f"{self.min_eval} is above max_eval {self.max_eval}; swap or change one"

@@ -6,7 +6,7 @@ The order: read, expand short forms, rename aliases, make the file's paths absol
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if reads_as_text(text) else '"')
+    plain = reads_as_text(text) and text.isprintable()  # rare line breaks such as U+0085 live in double quotes only
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
 
 
 _Dumper.add_representer(str, _quoted)
@@ -82,23 +83,24 @@ def _optional_section(key: str) -> bool:
 
 
 def _anchor(tree: dict[str, Any], base: Path) -> None:
-    """Make relative paths absolute; names of bundled tables, hub models and URLs are left alone."""
+    """Make relative paths absolute; names of bundled tables, models and built-in templates are left alone."""
 
-    def at(home: Any, key: str, *, only_explicit: bool = False) -> None:
+    def at(home: Any, key: str, is_path: Callable[[str], bool]) -> None:
         value = home.get(key) if isinstance(home, dict) else None
-        if not isinstance(value, str) or not value or value.startswith("bundled:") or "://" in value:
-            return
-        explicit = value in (".", "..") or value.startswith(("./", "../", "~")) or value.endswith((".gguf", ".jinja"))
-        if explicit or not only_explicit or ("/" in value and (base / value).is_dir()):
+        if isinstance(value, str) and value and is_path(value):
             home[key] = os.path.abspath(base / os.path.expanduser(value))
 
-    at(tree, "runs_dir")
-    at(tree.get("data"), "source")
-    at(tree.get("model"), "id", only_explicit=True)
-    at(tree.get("model"), "chat_template", only_explicit=True)
+    def is_model_path(value: str) -> bool:
+        explicit = value in (".", "..") or value.startswith(("./", "../", "~")) or value.endswith(".gguf")
+        return explicit or ("/" in value and (base / value).is_dir())
+
+    at(tree, "runs_dir", bool)
+    at(tree.get("data"), "source", lambda value: not value.startswith("bundled:"))
+    at(tree.get("model"), "id", is_model_path)
+    at(tree.get("model"), "chat_template", lambda value: value not in ("auto", "none"))
     rewards = tree.get("rewards")
     for entry in rewards if isinstance(rewards, list) else ():
-        at(entry, "file")
+        at(entry, "file", bool)
 
 
 def _validate(draft: Draft) -> RunConfig | None:

@@ -26,11 +26,11 @@ class ModelSection(BaseModel):
     id: Text = "smollm2-135m-instruct"
     revision: Text | None = None
     trust_remote_code: bool = False
-    chat_template: Text = "auto"
+    chat_template: Text = "auto"  # auto is the model's own; none; or a jinja file
     device: Annotated[
         str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
     ] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
 
     @model_validator(mode="before")
     @classmethod

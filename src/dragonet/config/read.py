@@ -49,7 +49,7 @@ class Draft:
 
     def report(self, path: KeyPath, text: str) -> None:
         """Note a problem, at the place of the key or of the nearest key around it."""
-        around = (path[:n] for n in range(len(path), 0, -1))
+        around = (path[:n] for n in range(len(path), -1, -1))
         self.problems.append(Problem(path, text, next((self.places[p] for p in around if p in self.places), None)))
 
 

@@ -59,4 +59,5 @@ def config_schema() -> dict[str, Any]:
 
 def values_of(config: RunConfig) -> dict[str, Any]:
     """Return plain values, without the keys that have no effect beside the others."""
-    return config.model_dump(mode="json", exclude={"reinforce": set(config.reinforce.ignored())})
+    silent = {"data": set(config.data.ignored()), "reinforce": set(config.reinforce.ignored())}
+    return config.model_dump(mode="json", exclude=silent)

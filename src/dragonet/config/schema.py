@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -40,13 +42,11 @@ def unknown_key(path: KeyPath) -> str:
     _, parent = known_part(path[:-1])
     section = section_of(parent) if parent is not None else RunConfig
     keys = list(section.model_fields) if section is not None else []
-    near = did_you_mean(name, keys)
-    if len(path) == 1 and not near.startswith("; did"):
-        dotted = {key: f"{section}.{key}" for section, keys in _sections().items() for key in keys}
-        hint = did_you_mean(name, dotted)
-        if hint.startswith("; did"):
-            return "unknown key" + hint.replace(hint.split("'")[1], dotted[hint.split("'")[1]])
-    return f"unknown key{near}"
+    if len(path) == 1 and not difflib.get_close_matches(name, keys):
+        homes = {key: f"{home}.{key}" for home, inner in _sections().items() for key in inner}
+        for near in difflib.get_close_matches(name, homes, n=1):
+            return f"unknown key; did you mean {homes[near]!r}?"
+    return f"unknown key{did_you_mean(name, keys)}"
 
 
 def _sections() -> dict[str, list[str]]:
