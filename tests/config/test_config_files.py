@@ -174,12 +174,11 @@ def test_names_of_another_trainer_are_read_with_a_notice() -> None:
         {"num_generations": 8, "reinforce": {"max_completion_length": 16}, "train": {"per_device_train_batch_size": 3}}
     )
     assert (config.reinforce.group_size, config.reinforce.max_new_tokens, config.train.batch_size) == (8, 16, 3)
-    assert config.notices == (
-        "num_generations is TRL's name, read as reinforce.group_size=8",
+    assert sorted(config.notices) == [
         "max_completion_length is TRL's name, read as reinforce.max_new_tokens=16",
-        "per_device_train_batch_size is TRL's name, read as train.batch_size=3"
-        + " (here it counts prompts, there completions)",
-    )
+        "num_generations is TRL's name, read as reinforce.group_size=8",
+        "per_device_train_batch_size is TRL's name, read as train.batch_size=3 (it counts prompts, not completions)",
+    ]
 
 
 def test_another_name_beside_the_real_one_is_a_conflict(write: Write) -> None:

@@ -25,7 +25,7 @@ class Alias:
 ALIASES = {
     "num_generations": Alias(("reinforce", "group_size")),
     "max_completion_length": Alias(("reinforce", "max_new_tokens")),
-    "per_device_train_batch_size": Alias(("train", "batch_size"), "here it counts prompts, there completions"),
+    "per_device_train_batch_size": Alias(("train", "batch_size"), "it counts prompts, not completions"),
 }
 
 LATER_SECTIONS = frozenset({"agent", "router", "sandbox", "sft", "prefer"})
