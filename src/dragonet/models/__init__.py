@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# public name -> module that defines it; resolved on first use
+# public name -> module that defines it; no module may bear a public name, since importing it would hide the function
 _HOMES = {
     "LoraSpec": "dragonet.models.ref",
     "ModelRef": "dragonet.models.ref",
@@ -26,7 +26,7 @@ _HOMES = {
     "pick_dtype": "dragonet.models.device",
     "pull": "dragonet.models.bundled",
     "reference_mode": "dragonet.models.adapter",
-    "resolve": "dragonet.models.resolve",
+    "resolve": "dragonet.models.lookup",
     "save_adapter": "dragonet.models.adapter",
 }
 
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
     )
     from dragonet.models.bundled import list_bundled, pull
     from dragonet.models.device import pick_device, pick_dtype
+    from dragonet.models.lookup import resolve
     from dragonet.models.policy import load_base, load_policy
     from dragonet.models.ref import LoraSpec, ModelRef
     from dragonet.models.render import Renderer, load_tokenizer, make_renderer
-    from dragonet.models.resolve import resolve
 
 
 def __getattr__(name: str) -> Any:

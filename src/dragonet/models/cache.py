@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ import psutil
 
 from dragonet.errors import ModelError
 
-__all__ = ["build_folder", "cache_root"]
+__all__ = ["build_folder", "cache_root", "unwritable", "write_atomic"]
 
 _TEMP_PREFIX = ".building-"
 _FOREIGN_STALE_S = 24 * 3600.0  # a build on another host cannot be judged by its pid, only by its age
@@ -52,15 +53,27 @@ def build_folder(target: Path, fill: Callable[[Path], None]) -> Path:
         temp = target.parent / _temp_name(target.name)
         temp.mkdir()
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise unwritable(target, error) from error
     try:
         fill(temp)
+        _share(temp)
         _rename(temp, target)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise unwritable(target, error) from error
     finally:
         shutil.rmtree(temp, ignore_errors=True)
     return target
+
+
+def _share(folder: Path) -> None:
+    """Give every file the rights a new file has; writers of weights make theirs private to one user."""
+    probe = folder / ".rights"
+    probe.touch()
+    rights = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    for path in folder.iterdir():
+        if path.is_file():
+            path.chmod(rights)
 
 
 def _rename(temp: Path, target: Path) -> None:
@@ -97,7 +110,20 @@ def _is_stale(path: Path, *, host: str, pid: str, started: str) -> bool:
         return False
 
 
-def _unwritable(target: Path, error: OSError) -> ModelError:
+def write_atomic(target: Path, text: str) -> None:
+    """Write a small text file, whole or not at all. Raises ModelError when the cache cannot be written."""
+    temp = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temp.write_text(text, encoding="utf-8")
+        temp.replace(target)
+    except OSError as error:
+        temp.unlink(missing_ok=True)
+        raise unwritable(target, error) from error
+
+
+def unwritable(target: Path, error: OSError) -> ModelError:
+    """Return the error for a cache that cannot be written."""
     return ModelError(
         f"cannot write the model cache at {target.parent}: {error.strerror or error}; "
         "free some space there or set DRAGONET_CACHE to a folder that can be written"

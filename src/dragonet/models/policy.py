@@ -75,14 +75,16 @@ def _load_weights(ref: ModelRef, dtype: torch.dtype) -> Any:
 
     try:
         with quiet():
-            config = AutoConfig.from_pretrained(str(ref.folder), local_files_only=True, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(
+                str(ref.folder), local_files_only=True, trust_remote_code=ref.trust_remote_code
+            )
             model, info = AutoModelForCausalLM.from_pretrained(
                 str(ref.folder),
                 config=config,
                 dtype=dtype,
                 attn_implementation=attention_for(config),
                 local_files_only=True,
-                trust_remote_code=False,
+                trust_remote_code=ref.trust_remote_code,
                 output_loading_info=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:

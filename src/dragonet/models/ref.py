@@ -24,6 +24,7 @@ class ModelRef:
     adapters: tuple[Path, ...] = ()
     kind: Kind = "folder"
     revision: str | None = None
+    trust_remote_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,10 @@ def load_tokenizer(ref: ModelRef) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(
-            str(ref.folder), local_files_only=True, clean_up_tokenization_spaces=False, trust_remote_code=False
+            str(ref.folder),
+            local_files_only=True,
+            clean_up_tokenization_spaces=False,
+            trust_remote_code=ref.trust_remote_code,
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         names = ", ".join(sorted(path.name for path in ref.folder.iterdir())) or "nothing"
