@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonet.errors import ModelError, did_you_mean
+from dragonet.errors import ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,12 +52,12 @@ def load_adapter_tensors(model: nn.Module, mapping: Mapping[str, Tensor]) -> Non
     live = adapter_tensors(model)
     missing = sorted(live.keys() - mapping.keys())
     unknown = sorted(mapping.keys() - live.keys())
-    if missing or unknown:
-        hint = did_you_mean(unknown[0], live) if unknown else ""
-        raise ModelError(
-            f"adapter weights do not fit the model: {len(missing)} missing (first: {missing[:1]}), {len(unknown)} "
-            f"unknown (first: {unknown[:1]}){hint}; the adapter was made with other lora.targets or for another model"
-        )
+    for names, what in ((missing, "missing"), (unknown, "unknown")):
+        if names:
+            raise ModelError(
+                f"adapter weights do not fit the model: {len(names)} {what}, first {names[0]}; the adapter was made with "
+                "other lora.targets or for another model"
+            )
     for name, tensor in mapping.items():
         if tensor.shape != live[name].shape:
             raise ModelError(

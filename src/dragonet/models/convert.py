@@ -108,8 +108,9 @@ def _split_digits(tokenizer: Any) -> None:
     from tokenizers import pre_tokenizers
 
     backend = tokenizer.backend_tokenizer
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+    if isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):  # a chain already splits what it should
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
 
 
 @contextmanager

@@ -7,6 +7,7 @@ adapter is drawn in float32 whatever the base's dtype, from a generator of its o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ def load_policy(
 
 
 def _load_weights(ref: ModelRef, dtype: torch.dtype) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     try:
@@ -87,7 +89,7 @@ def _load_weights(ref: ModelRef, dtype: torch.dtype) -> Any:
                 trust_remote_code=ref.trust_remote_code,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise ModelError(f"model {ref.name!r} cannot be loaded from {ref.folder}: {first_line(error)}") from error
     missing = sorted(info["missing_keys"])
     if missing:
@@ -101,11 +103,12 @@ def _load_weights(ref: ModelRef, dtype: torch.dtype) -> Any:
 
 def _fold(model: Any, folder: Path) -> Any:
     from peft import PeftModel
+    from safetensors import SafetensorError
 
     try:
         with quiet():
             return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"the adapter in {folder} cannot be folded into its base: {first_line(error)}") from error
 
 
@@ -115,31 +118,38 @@ def _lora_config(ref: ModelRef, base: Any, lora: LoraSpec) -> Any:
 
     if lora.r < 1:
         raise ModelError(f"lora.r is {lora.r}; it must be at least 1")
+    if not 0 <= lora.dropout < 1:
+        raise ModelError(f"lora.dropout is {lora.dropout}; it must be at least 0 and below 1")
     targets, modules = _targets(base, lora.targets)
     return LoraConfig(
         task_type=TaskType.CAUSAL_LM,
         base_model_name_or_path=ref.name,
         revision=ref.revision,
         r=lora.r,
-        lora_alpha=lora.alpha,
+        lora_alpha=int(lora.alpha) if float(lora.alpha).is_integer() else lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=targets,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in modules),
     )
 
 
-def _targets(base: Any, wanted: str | tuple[str, ...]) -> tuple[list[str], list[Any]]:
+def _targets(base: Any, wanted: str | Sequence[str]) -> tuple[list[str], list[Any]]:
     """Last parts of the names of the linear layers to adapt, and these layers; the output head is left out."""
     import torch
     from transformers.pytorch_utils import Conv1D
 
     head = base.get_output_embeddings()
     linear: dict[str, list[Any]] = {}
+    head_name = ""
     for name, module in base.named_modules():
-        if isinstance(module, torch.nn.Linear | Conv1D) and module is not head:
+        if module is head:
+            head_name = name.rpartition(".")[2]
+        elif isinstance(module, torch.nn.Linear | Conv1D):
             linear.setdefault(name.rpartition(".")[2], []).append(module)
     names = sorted(linear) if wanted == "all-linear" else sorted({wanted} if isinstance(wanted, str) else set(wanted))
     for name in names:
+        if name not in linear and name == head_name:
+            raise ModelError(f"lora.targets: {name!r} is the output head, which is not adapted; drop it")
         if name not in linear:
             raise ModelError(f"lora.targets: the model has no linear layer {name!r}{did_you_mean(name, linear)}")
     if not names:

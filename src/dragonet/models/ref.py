@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,4 +35,4 @@ class LoraSpec:
     r: int = 16
     alpha: float = 32
     dropout: float = 0.0
-    targets: str | tuple[str, ...] = "all-linear"
+    targets: str | Sequence[str] = "all-linear"

@@ -19,6 +19,7 @@ __all__ = ["Renderer", "load_tokenizer", "make_renderer"]
 
 _SANE_LENGTH = 10**8  # tokenizers without a limit report an astronomic one
 _USER, _ANSWER, _NEXT, _SYSTEM = "zqxuser", "zqxanswer", "zqxnext", "zqxsystem"  # probes that no template contains
+_CONTROL = "\0"
 
 
 class Renderer:
@@ -214,15 +215,14 @@ def _added_system(renderer: Renderer) -> str:
         text = renderer._render(turns, add_generation_prompt=False)
     except ModelError:
         return ""
+    for special in renderer._special_texts:  # as one sign each, so that no two of them share half a token
+        text = text.replace(special, _CONTROL)
     before = text.partition(_USER)[0]
     between = text.partition(_ANSWER)[2].partition(_NEXT)[0]
     shared = 0
     while shared < min(len(before), len(between)) and before[-1 - shared] == between[-1 - shared]:
         shared += 1
-    words = before[: len(before) - shared]
-    for special in renderer._special_texts:
-        words = words.replace(special, "\n")
-    words = words.strip()
+    words = before[: len(before) - shared].replace(_CONTROL, "\n").strip()
     return words.removeprefix("system").strip()
 
 
