@@ -73,11 +73,11 @@ class Sampler:
         else:
             p = torch.softmax(logits / self._temperature.to(dtype), -1)  # one pass: the quotient has the wider type
         if self._all_greedy:
-            ids = logits.argmax(-1)
+            ids = p.argmax(-1)
         else:
             ids = invert(self._cut(p), uniform)
             if self._any_greedy:
-                ids = torch.where(self._greedy, logits.argmax(-1), ids)
+                ids = torch.where(self._greedy, p.argmax(-1), ids)
         return ids, p.gather(-1, ids[:, None])[:, 0].log()
 
     def _cut(self, p: Tensor) -> Tensor:
@@ -98,7 +98,8 @@ def invert(p: Tensor, uniform: Tensor) -> Tensor:
     An entry of probability 0 is never returned; p need not sum to 1.
     """
     n_rows, n_vocab = p.shape
-    blocks = functional.pad(p, (0, -n_vocab % BLOCK)).view(n_rows, -1, BLOCK)  # (B, V / BLOCK, BLOCK)
+    whole = functional.pad(p, (0, -n_vocab % BLOCK)) if n_vocab % BLOCK else p
+    blocks = whole.view(n_rows, -1, BLOCK)  # (B, V / BLOCK, BLOCK)
     wide = wide_dtype(p.device)
     cum = blocks.sum(-1).to(wide).cumsum(-1)  # (B, V / BLOCK)
     below = 1 - torch.finfo(wide).eps  # a target that rounding carried up to the total would find no entry
@@ -124,20 +125,22 @@ def _kth(p: Tensor, top_k: Sequence[int]) -> Tensor:
 def _nucleus(p: Tensor, threshold: Tensor, top_p: Tensor) -> Tensor:
     """Return the probability (B, 1) of the entry with which the most probable ones reach `top_p` of the mass.
 
-    The mass is that of the entries at or above `threshold` (B, 1). Sorts as few entries as it gets away with.
+    The mass is that of the entries at or above `threshold` (B, 1). Only rows whose mass is spread are sorted whole.
     """
-    wide = wide_dtype(p.device)
-    on = top_p < 1  # (B, 1)
-    wanted = torch.where(p >= threshold, p, 0).sum(-1, keepdim=True).to(wide) * top_p.to(wide)
-    n = min(FIRST_LOOK, p.shape[-1])
-    while True:
-        top = p.topk(n, -1).values  # (B, n), falling
-        reached = torch.where(top >= threshold, top, 0).to(wide).cumsum(-1) >= wanted
-        if n == p.shape[-1] or bool((reached[:, -1:] | ~on).all()):
-            break
-        n = min(8 * n, p.shape[-1])
-    crossing = top.gather(-1, reached.to(torch.uint8).argmax(-1, keepdim=True))
-    return torch.where(on & reached[:, -1:], crossing, 0)
+    wide, n_vocab = wide_dtype(p.device), p.shape[-1]
+    wanted = torch.where(p >= threshold, p, 0).sum(-1, keepdim=True).to(wide) * top_p.to(wide)  # (B, 1)
+    found = torch.zeros_like(threshold)
+    left = (top_p[:, 0] < 1).nonzero()[:, 0]  # rows without an answer yet
+    n = min(FIRST_LOOK, n_vocab)
+    while len(left):
+        rest = p[left]
+        top = rest.topk(n, -1).values if n < n_vocab else rest.sort(-1, descending=True).values  # (left, n)
+        reached = torch.where(top >= threshold[left], top, 0).to(wide).cumsum(-1) >= wanted[left]
+        crossing = top.gather(-1, reached.to(torch.uint8).argmax(-1, keepdim=True))
+        found[left] = torch.where(reached[:, -1:], crossing, 0)  # 0, no cut, where rounding keeps the mass out of reach
+        left = left[:0] if n == n_vocab else left[~reached[:, -1]]
+        n = min(16 * n, n_vocab)
+    return found
 
 
 def _column(values: Sequence[float], device: torch.device | str) -> Tensor:
