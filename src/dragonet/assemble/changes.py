@@ -1,0 +1,62 @@
+"""What a resumed run may change: how long it trains and what it keeps, never what it optimises or on what.
+
+A change is written into the run's config, so that the next resume knows it too. Anything else would make one run out
+of two, and is refused with the way to start a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dragonet import runs
+from dragonet.config import RunConfig, load_config
+from dragonet.config.run import values_of
+from dragonet.errors import ConfigError
+from dragonet.runs import RunFolder
+
+CHANGEABLE = frozenset(
+    f"train.{key}"
+    for key in ("max_steps", "epochs", "max_minutes", "save_steps", "keep_checkpoints", "eval_steps", "n_samples")
+) | {"reinforce.max_failed_fraction"}
+
+
+def run_config(folder: RunFolder, overrides: Sequence[str] = ()) -> RunConfig:
+    """Return a run's config, its reward files as absolute paths inside the run."""
+    values = runs.read_config(folder)
+    for reward in values.get("rewards", []):
+        if isinstance(reward.get("file"), str):
+            reward["file"] = str(folder.path / reward["file"])  # an absolute path stays as it is
+    return load_config(values, overrides)
+
+
+def changed_config(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
+    """Apply overrides to a run's config and write them down. Raises ConfigError for what a resume must not change."""
+    before = run_config(folder)
+    if not overrides:
+        return before
+    after = run_config(folder, overrides)
+    changed = _changes(values_of(before), values_of(after))
+    refused = sorted(set(changed) - CHANGEABLE)
+    if refused:
+        raise ConfigError(
+            f"a resumed run cannot change {', '.join(refused)}: it would no longer be the same run. It may change "
+            f"{', '.join(sorted(CHANGEABLE))}. Start a new run for the rest; `model: {folder.id}` builds on this one"
+        )
+    stored = runs.read_config(folder)
+    for path, value in changed.items():
+        section, key = path.split(".")
+        stored.setdefault(section, {})[key] = value
+    runs.write_config(folder, stored)
+    return after
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found |= _changes(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found[f"{prefix}{key}"] = new
+    return found

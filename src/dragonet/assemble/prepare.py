@@ -1,0 +1,112 @@
+"""Everything that can go wrong before a run exists: model, table, lengths and rewards, checked in this order.
+
+What passes is written into a run folder that needs nothing else: prompts, reward files, the resolved config. Loads a
+tokenizer and no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dragonet import data, models, rewards, runs
+from dragonet.config import RunConfig
+from dragonet.config.run import values_of
+from dragonet.errors import ConfigError
+from dragonet.protocols import Reward
+from dragonet.rollout.lengths import TruncatedRenderer, check_lengths, prompt_room
+from dragonet.types import Prompt
+
+STAGE = "reinforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that can start: its prompts on both sides of the split, its rewards, and what the user should know."""
+
+    config: RunConfig
+    ref: models.ModelRef
+    renderer: models.Renderer
+    train: list[Prompt]
+    held_out: list[Prompt]
+    rewards: list[Reward]
+    notices: tuple[str, ...]
+
+
+def prepare(
+    config: RunConfig,
+    *,
+    dataset: data.Dataset | None = None,
+    reward_objects: Sequence[Reward] | None = None,
+    on_notice: Callable[[str], None] | None = None,
+) -> Prepared:
+    """Check a config against its model, its table and its rewards.
+
+    `dataset` and `reward_objects` take the place of the config's when given. Raises the DragonetError of whatever
+    cannot work, before anything is written.
+    """
+    section = config.model
+    ref = models.resolve(
+        section.id,
+        revision=section.revision,
+        runs_dir=config.runs_dir,
+        trust_remote_code=section.trust_remote_code,
+        on_notice=on_notice,
+    )
+    renderer = models.make_renderer(ref, section.chat_template)
+    mapped = _mapped(config, dataset)
+    given = list(reward_objects) if reward_objects is not None else rewards.as_rewards(list(config.rewards))
+    if not given:
+        raise ConfigError("a run needs at least one reward; add one, such as rewards: [{type: numeric}]")
+    split = mapped.split(config.data.eval, config.data.min_eval, config.data.max_eval, config.data.seed)
+    limit, policy = config.reinforce.max_new_tokens, config.data.long_prompts
+    train, cut = check_lengths(split.train, renderer, limit, policy)
+    held_out, cut_held_out = check_lengths(split.eval, renderer, limit, policy) if split.eval else ([], ())
+    checked = rewards.RewardSet(given)
+    try:
+        checked.check([*train, *held_out])
+    finally:
+        checked.close()
+    notices = (*config.notices, *mapped.notices, *split.notices, *renderer.notices, *cut, *cut_held_out)
+    return Prepared(config, ref, renderer, train, held_out, given, tuple(dict.fromkeys(notices)))
+
+
+def create(prepared: Prepared) -> runs.RunFolder:
+    """Write a run folder that holds all the run needs; its state is queued."""
+    config = values_of(prepared.config)
+    specs, reward_files = rewards.localize(prepared.rewards)
+    config["rewards"] = specs
+    prompts = {
+        "data/train.jsonl": data.prompts_to_jsonl(prepared.train),
+        "data/eval.jsonl": data.prompts_to_jsonl(prepared.held_out),
+    }
+    lineage = runs.lineage(
+        model={"name": prepared.ref.name, "kind": prepared.ref.kind, "revision": prepared.ref.revision},
+        adapters=prepared.ref.adapters,
+        data=prompts,
+        rewards=reward_files,
+    )
+    return runs.create_run(
+        prepared.config.runs_dir,
+        name=prepared.config.name,
+        stage=STAGE,
+        config=config,
+        files={**prompts, **reward_files, "lineage.json": lineage},
+    )
+
+
+def sampling_renderer(config: RunConfig, renderer: models.Renderer) -> Any:
+    """Return the renderer that sampling uses: the model's own, or one that cuts long prompts when told to."""
+    if config.data.long_prompts != "truncate_left":
+        return renderer
+    return TruncatedRenderer(renderer, prompt_room(renderer, config.reinforce.max_new_tokens))
+
+
+def _mapped(config: RunConfig, dataset: data.Dataset | None) -> data.Dataset:
+    section = config.data
+    if dataset is not None:
+        return dataset
+    if section.source is None:
+        raise ConfigError("data.source is missing; name a table, such as data.source=questions.csv")
+    return data.load_dataset(section.source).map_prompts(section.prompt, section.reference, section.system)
