@@ -34,7 +34,8 @@ class RunLog:
         with writing(self._path):
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
-                os.write(fd, line)
+                while line:  # one call, unless the disk takes only a part
+                    line = line[os.write(fd, line) :]
             finally:
                 os.close(fd)
 

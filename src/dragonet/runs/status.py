@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dragonet.errors import RunError
-from dragonet.runs import failpoints, files
+from dragonet.runs import failpoints, files, jsontext
 from dragonet.runs.files import Where
 from dragonet.runs.folder import RunFolder
 from dragonet.runs.lock import is_held, short_lock
@@ -195,7 +195,7 @@ def _change(run: RunFolder, change: Callable[[Mapping[str, Any]], Mapping[str, A
     if not run.path.is_dir():
         raise RunError(f"cannot write {run.status}: {run} is not a folder (was it moved or deleted?)")
     with short_lock(run.path):
-        stored = files.read_json(run.status) if run.status.exists() else {}
+        stored = _stored(run)
         changes = change(stored)
         if not changes:
             return _parse(stored)
@@ -209,6 +209,16 @@ def _change(run: RunFolder, change: Callable[[Mapping[str, Any]], Mapping[str, A
         files.write_json(run.status, merged)
         failpoints.hit("status.after_write")
     return _parse(merged)
+
+
+def _stored(run: RunFolder) -> dict[str, Any]:
+    """Read status.json for a change; a damaged one is started over, so that its run can be resumed."""
+    try:
+        return files.read_json(run.status)
+    except RunError as error:
+        if isinstance(error.__cause__, jsontext.TooNew):
+            raise
+        return {"state": "running"}
 
 
 def _process() -> dict[str, Any]:
