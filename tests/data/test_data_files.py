@@ -73,9 +73,12 @@ def test_quoted_line_breaks_are_kept_whatever_the_files_line_ends(save, end: str
 
 
 def test_a_cell_may_be_longer_than_the_csv_modules_limit(save) -> None:
-    limit = csv.field_size_limit()
-    assert rows(save("a.csv", f"q\n{'x' * 200_000}\n")) == [{"q": "x" * 200_000}]
-    assert csv.field_size_limit() == limit
+    before = csv.field_size_limit(1000)
+    try:
+        assert rows(save("a.csv", f"q\n{'x' * 200_000}\n")) == [{"q": "x" * 200_000}]
+        assert csv.field_size_limit() == 1000  # other users of the module are left alone
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_tsv_and_other_separators(save) -> None:
@@ -159,6 +162,7 @@ def test_jsonl_lines(save) -> None:
         ("a.json", '{"q": ["x", "y"], "a": [1]}', r"differ in length \(q 2, a 1\)"),
         ("a.json", '[{"q": "x", "q": "y"}]', "holds the key 'q' twice"),
         ("a.json", "[" * 100_000, "nesting is too deep"),
+        ("a.json", '[{"q": ' + "[" * 70 + "]" * 70 + "}]", "column 'q': the value is nested deeper than 64 levels"),
         ("a.json", '[{"q": "ok"}, {"q": "\\ud83d"}]', r"row 1 \(from 0\), column 'q': the text holds half a character"),
         ("a.jsonl", '{"q": "x"}\n\n{"q": x}\n', "a.jsonl, line 3, column 7: Expecting value"),
         ("a.jsonl", '{"q": "x"}\n[1]\n', "line 2: expected an object, got list"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragonet.data import load_dataset, prompt_from_json, prompt_to_json, prompts_from_jsonl, prompts_to_jsonl
@@ -21,6 +21,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(TEXT, VALUES, max_size=4), TEXT, st.none() | TEXT, st.integers(0, 10**6))
 def test_round_trip(row, content, reference, index) -> None:
     prompt = Prompt(({"role": "user", "content": content, "extra": [row]},), reference, row, index)

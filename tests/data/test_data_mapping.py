@@ -125,13 +125,13 @@ def test_a_gap_in_a_prompt_template_is_said() -> None:
 
 
 def test_the_answer_after_four_hashes_is_taken_when_every_row_has_it() -> None:
-    rows = [{"question": "x", "answer": "1+1 is 2\n#### 2"}, {"question": "y", "answer": "####1,000 "}]
+    rows = [{"question": "x", "answer": "not #### 3\n#### 2"}, {"question": "y", "answer": "####1,000 "}]
     data = load_dataset([*rows, {"question": "z"}]).map_prompts()
     assert [prompt.reference for prompt in data.prompts()] == ["2", "1,000", None]
-    assert data.prompts()[0].row["answer"] == "1+1 is 2\n#### 2"
+    assert data.prompts()[0].row["answer"] == "not #### 3\n#### 2"
     assert "what follows #### in answer is taken" in data.notices[1]
     mixed = load_dataset([*rows, {"question": "z", "answer": "7"}])
-    assert mixed.prompts()[0].reference == "1+1 is 2\n#### 2"
+    assert mixed.prompts()[0].reference == "not #### 3\n#### 2"
 
 
 @pytest.mark.parametrize("name", ["messages", "prompt"])

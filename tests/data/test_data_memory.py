@@ -143,7 +143,8 @@ def test_datasets() -> None:
         {"answer": 8, "messages": [{"role": "user", "content": "hi"}]},
     ]
     assert rows(table) == expected
-    assert rows(table.with_format("numpy")) == expected
+    for form in ("numpy", "pandas"):
+        assert rows(table.with_format(form)) == expected
     assert load_dataset(table).columns == ("question", "answer", "messages")
     with pytest.raises(DataError, match=r"several tables \(train, test\); pass one of them: data\['train'\]"):
         load_dataset(datasets.DatasetDict({"train": table, "test": table}))
@@ -195,6 +196,13 @@ def test_bad_tables_say_what_and_where(source, message: str) -> None:
 def test_a_float_is_written_without_exponent_or_as_the_file_had_it(number: float, text: str) -> None:
     assert number_text(number) == text
     assert as_text(number) == text
+
+
+@pytest.mark.parametrize("text", ["1.10", "100", "-0", "-3", "0.00", "12345678901234567890.5"])
+def test_decimals_keep_their_text(text: str) -> None:
+    [row] = rows([{"d": decimal.Decimal(text)}])
+    assert as_text(row["d"]) == text
+    assert isinstance(row["d"], int if text in ("100", "-3") else float)
 
 
 def test_nested_values_are_written_as_json_with_their_numbers() -> None:

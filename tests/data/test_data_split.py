@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragonet.data import Split, load_dataset
@@ -31,7 +31,7 @@ def held(split: Split) -> set[str]:
     st.integers(0, 30),
     st.integers(0, 5),
 )
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_invariants(numbers: list[int], share: float, min_eval: int, more: int, seed: int) -> None:
     table = prompts([str(number) for number in numbers])
     split = split_prompts(table, share, min_eval, min_eval + more, seed)
@@ -78,6 +78,11 @@ def test_notices() -> None:
     repeated = split_prompts(prompts(["x", "y", "z"] * 30))
     assert (len(repeated.train), len(repeated.eval)) == (60, 30)
     assert repeated.notices == ("30 rows are held out instead of 16, since equal prompts stay on one side",)
+
+
+def test_of_large_classes_the_smallest_is_held_out() -> None:
+    table = prompts(["x"] * 40 + ["y"] * 30 + ["z"] * 20)
+    assert all(held(split_prompts(table, seed=seed)) == {"z"} for seed in range(8))
 
 
 def test_the_seed_chooses() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragonet.data.templates import Column, Template, parse_template
@@ -70,6 +70,7 @@ def test_bad_templates_say_what_and_where(text: str, message: str) -> None:
     assert str(caught.value).startswith("reference")
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(), st.text())
 def test_escaped_text_comes_back_as_it_was(before: str, after: str) -> None:
     escaped = [part.replace("{", "{{").replace("}", "}}") for part in (before, after)]
@@ -77,6 +78,7 @@ def test_escaped_text_comes_back_as_it_was(before: str, after: str) -> None:
     assert template.render({"question": "{x}"}) == before + "{x}" + after
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(alphabet="{}ab "))
 def test_any_text_is_read_or_refused_by_a_message(text: str) -> None:
     try:

@@ -76,7 +76,7 @@ def map_roles(rows: Sequence[dict[str, Any]], roles: RoleMap) -> tuple[tuple[Pro
     prompts = []
     for index, (row, messages, reference) in enumerate(zip(rows, texts, references, strict=True)):
         system = roles.system.render(row) if roles.system else ""
-        if system.strip():
+        if system:
             if any(message["role"] == "system" for message in messages):
                 raise DataError(
                     f"row {index} (from 0) brings its own system message; leave `system` out, or remove it there"
@@ -145,7 +145,7 @@ def _messages(row: Mapping[str, Any], templates: Sequence[Template], index: int)
     if isinstance(value, list | dict):
         return _chat(value, f"row {index} (from 0), column {template.column!r}")
     text = template.render(row)
-    return ({"role": "user", "content": text},) if text.strip() else ()
+    return ({"role": "user", "content": text},) if text else ()
 
 
 def _chat(value: list[Any] | dict[str, Any], where: str) -> tuple[Message, ...]:
@@ -186,12 +186,12 @@ def _references(rows: Sequence[Mapping[str, Any]], template: Template | None) ->
     if template is None:
         return [None] * len(rows), []
     texts = [template.render(row) for row in rows]
-    filled = [text for text in texts if text.strip()]
+    filled = [text for text in texts if text]
     notices = []
     if template.column is not None and filled and all("####" in text for text in filled):
         texts = [text.rpartition("####")[2].strip() for text in texts]
         notices.append(f"reference: what follows #### in {template.column} is taken, the working before it is left out")
-    references = [text if text.strip() else None for text in texts]
+    references = [text or None for text in texts]
     blank = [index for index, reference in enumerate(references) if reference is None]
     if blank:
         notices.append(

@@ -18,6 +18,8 @@ from dragonet.errors import DataError
 
 __all__ = ["LiteralFloat", "as_text", "clean_cell", "clean_rows", "number_text"]
 
+_DEPTH = 64  # far below Python's recursion limit, so that every later walk over the value ends well
+
 
 class LiteralFloat(float):
     """A float that remembers how the file wrote it: `LiteralFloat("1.10")` equals 1.1 and prints 1.10."""
@@ -103,7 +105,9 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
+    if depth > _DEPTH:
+        raise DataError(f"the value is nested deeper than {_DEPTH} levels; flatten it")
     if value is None or isinstance(value, bool | LiteralFloat):
         return value
     if isinstance(value, str):
@@ -113,7 +117,7 @@ def _plain(value: Any) -> Any:
     if callable(getattr(value, "tolist", None)):  # numpy scalars and arrays, tensors, series
         if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m") and not getattr(value, "shape", ()):
             return None if str(value) == "NaT" else str(value)  # a datetime64 in nanoseconds would turn into a number
-        return _plain(value.tolist())
+        return _plain(value.tolist(), depth)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -127,9 +131,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime.timedelta | uuid.UUID):
         return str(value)
     if isinstance(value, Mapping):
-        return {_checked(str(key)): _plain(item) for key, item in value.items()}
+        return {_checked(str(key)): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [_plain(item) for item in value]
+        return [_plain(item, depth + 1) for item in value]
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise DataError(f"a value of type {kind} is no text, number, list or mapping; convert the column or leave it out")
 
