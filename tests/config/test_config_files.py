@@ -204,6 +204,7 @@ def test_overrides_set_scalars_lists_and_entries(write: Write) -> None:
             "rewards.1.weight=0.5",
             "rewards.0.words=[a, yes, 2]",
             "rewards.0.pattern=[0-9]+ # digits",
+            "rewards.0.tests={column}",
             "model.device=cpu",
             "name=007",
             "data.prompt={question} = ?",
@@ -215,7 +216,7 @@ def test_overrides_set_scalars_lists_and_entries(write: Write) -> None:
     )
     assert (config.train.max_steps, config.train.learning_rate, config.train.seed) == (4, 1e-4, 1)
     assert config.rewards == (
-        {"type": "numeric", "words": ["a", "yes", 2], "pattern": "[0-9]+ # digits"},
+        {"type": "numeric", "words": ["a", "yes", 2], "pattern": "[0-9]+ # digits", "tests": "{column}"},
         {"type": "length", "max_chars": 4, "weight": 0.5},
     )
     assert (config.model.id, config.model.device, config.name) == ("tiny-random", "cpu", "007")
@@ -255,3 +256,5 @@ def test_overrides_that_cannot_work(write: Write, override: str, message: str) -
 def test_a_value_from_the_command_line_is_not_blamed_on_the_file(write: Write) -> None:
     path = write("reinforce:\n  group_size: 4\n")
     assert refusal(path, "reinforce.group_size=1").startswith("command line: reinforce.group_size: ")
+    path = write("rewards:\n  - numeric\n  - exact\n")
+    assert refusal(path, "rewards=[numeric, {weight: 1}]").startswith("command line: rewards.1: a reward needs a type")

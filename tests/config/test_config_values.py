@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,6 +207,11 @@ def test_a_penalty_in_the_reward_is_k1_unless_told() -> None:
     assert load_config({"reinforce": {"kl_in": "loss"}}).reinforce.kl == "k3"
 
 
+def test_a_recipe_is_not_held_against_the_user() -> None:
+    message = refusal({"reinforce": {"beta": 0, "kl_in": "reward"}})
+    assert message.startswith("config: reinforce.kl_in: would be ignored: beta is 0")  # and no word of kl
+
+
 def test_short_forms_are_spelled_out() -> None:
     config = load_config({"model": "tiny-random", "rewards": "numeric", "reinforce": {"clip": 0.3}})
     assert config.model.id == "tiny-random"
@@ -310,6 +317,18 @@ def test_any_text_and_number_survive_the_round_trip(
     assert config.name == name
     assert config.rewards == ({"type": "custom", **extra},)
     assert load_config(resolved_yaml(config)) == config
+
+
+def test_the_page_shows_every_key_with_its_default() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
+    shown = page.split("```yaml\n")[1].split("```")[0]
+    assert load_config(shown) == load_config({})
+    sections = {key: value for key, value in DEFAULTS.items() if isinstance(value, dict) and key != "model"}
+    missing = [
+        key for section in sections.values() for key in section if not re.search(rf"^  #? ?{key}: ", shown, re.M)
+    ]
+    assert missing == []
+    assert all(re.search(rf"^{key}:", shown, re.M) for key in DEFAULTS)
 
 
 def test_reading_a_config_loads_nothing_heavy() -> None:
