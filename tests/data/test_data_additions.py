@@ -40,7 +40,7 @@ def test_rows_stand_in_no_order_and_both_orientations() -> None:
 
 
 def test_a_sum_never_stands_on_both_sides() -> None:
-    split = load_dataset("bundled:additions").split()
+    split = load_dataset("bundled:additions").map_prompts().split()
     train, held = ({frozenset((p.row["a"], p.row["b"])) for p in side} for side in (split.train, split.eval))
     assert len(held) == 118  # at least 100 questions to measure on
     assert not train & held

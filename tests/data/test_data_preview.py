@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from dragonet.data import load_dataset
+from dragonet.data.preview import preview_prompts
 from dragonet.errors import DataError
 from dragonet.types import Message
 
@@ -45,6 +46,11 @@ def test_special_tokens_are_marked_and_notes_stand_below() -> None:
         "note: 1 of 2 rows have no reference (rows 1, counted from 0)",
         "note: a system message is added",
     ]
+
+
+def test_a_note_is_said_once() -> None:
+    prompts = load_dataset(ROWS).prompts()
+    assert preview_prompts(prompts[:1], Spelled(), ("mine", *Spelled.notices)).count("note:") == 2
 
 
 def test_n_chooses_how_many() -> None:

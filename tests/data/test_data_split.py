@@ -80,6 +80,13 @@ def test_notices() -> None:
     assert repeated.notices == ("30 rows are held out instead of 16, since equal prompts stay on one side",)
 
 
+def test_an_unmapped_dataset_says_what_it_took() -> None:
+    data = load_dataset([{"question": str(i), "answer": i} for i in range(100)])
+    assert data.split().notices == ("prompt <- question, reference <- answer",)
+    assert data.map_prompts().split().notices == ()
+    assert data.split().eval == data.map_prompts().split().eval
+
+
 def test_of_large_classes_the_smallest_is_held_out() -> None:
     table = prompts(["x"] * 40 + ["y"] * 30 + ["z"] * 20)
     assert all(held(split_prompts(table, seed=seed)) == {"z"} for seed in range(8))

@@ -67,8 +67,13 @@ class Dataset:
         return list(self._ready().mapped)
 
     def split(self, eval: float = 0.1, min_eval: int = 16, max_eval: int = 200, seed: int = 42) -> Split:
-        """Hold out the share `eval` of the rows (between `min_eval` and `max_eval`), equal prompts on one side."""
-        return split_prompts(self._ready().mapped, eval, min_eval, max_eval, seed)
+        """Hold out the share `eval` of the rows (between `min_eval` and `max_eval`), equal prompts on one side.
+
+        The notices of an unmapped dataset's mapping stand among those of the split.
+        """
+        ready = self._ready()
+        split = split_prompts(ready.mapped, eval, min_eval, max_eval, seed)
+        return split if ready is self else replace(split, notices=ready.map_notices + split.notices)
 
     def preview(self, model: str | PreviewRenderer = "smollm2-135m-instruct", n: int = 3) -> str:
         """Return the first `n` prompts exactly as `model` will see them, special tokens marked."""
