@@ -16,7 +16,7 @@ from dragonet.runs import RunFolder, create_run
 CONFIG = {"name": "sums", "model": "tiny-random", "train": {"learning_rate": 1e-5, "max_steps": 6}}
 
 
-@pytest.fixture()
+@pytest.fixture
 def runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty place for runs, which is also where the environment points."""
     path = tmp_path / "runs"
@@ -24,13 +24,13 @@ def runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.fixture()
+@pytest.fixture
 def run(runs_dir: Path) -> RunFolder:
     """A run that was just created."""
     return create_run(runs_dir, name="sums", stage="reinforce", config=CONFIG)
 
 
-@pytest.fixture()
+@pytest.fixture
 def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a real Python process from source text; what is still alive at the end is killed."""
     started: list[subprocess.Popen[str]] = []

@@ -80,10 +80,12 @@ def train(folder: RunFolder) -> None:
 
 def save(folder: RunFolder, step: int, weights: int, momentum: int) -> None:
     """Write a checkpoint of two files, the second in a folder, and drop all but two."""
-    writers: dict[str, Any] = {
-        "optimizer.txt": str(momentum).encode(),
-        "adapter": lambda path: (path.mkdir(), (path / "weights.txt").write_text(str(weights))) and None,
-    }
+
+    def adapter(path: Path) -> None:
+        path.mkdir()
+        (path / "weights.txt").write_text(str(weights))
+
+    writers = {"optimizer.txt": str(momentum).encode(), "adapter": adapter}
     save_checkpoint(folder, step, writers, {"round": step, "best": float("-inf")})
     prune_checkpoints(folder, keep=2)
 
@@ -179,7 +181,9 @@ def walk(place: Path, hits: int, kills: int) -> dict[str, Any]:
         for nth in range(1, hits + 1):
             if not record(f"{name}:{nth}", f"{name}:{nth}"):
                 break
-        for nth in range(1, (hits if name.startswith("rewind") else hits // 3) + 1):  # the first death comes after step 5, so step 4 is resumed and 5 is cut back
+        for nth in range(
+            1, (hits if name.startswith("rewind") else hits // 3) + 1
+        ):  # the first death comes after step 5, so step 4 is resumed and 5 is cut back
             if not record(f"resume {name}:{nth}", "metrics.after_append:5", f"{name}:{nth}"):
                 break
     for number in range(kills):

@@ -76,10 +76,10 @@ def test_a_row_is_one_line_for_every_reader() -> None:
 def test_a_document_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text('{"schema": 2, "a": 1}')
-    with pytest.raises(RunError, match="newer dragonet.*upgrade"):
+    with pytest.raises(RunError, match=r"newer dragonet.*upgrade"):
         files.read_json(path)
     (tmp_path / "m.jsonl").write_text('{"schema": 1, "a": 1}\n{"schema": 2, "a": 1}\n')
-    with pytest.raises(RunError, match="line 2.*newer dragonet"):
+    with pytest.raises(RunError, match=r"line 2.*newer dragonet"):
         files.read_rows(tmp_path / "m.jsonl")
 
 

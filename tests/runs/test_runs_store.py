@@ -169,14 +169,14 @@ def test_the_runs_folder_is_passed_or_set_or_here(tmp_path: Path, monkeypatch: p
 
 def test_runs_below_a_file_are_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(RunError, match="cannot write .*file: something else is in its place.*runs_dir"):
+    with pytest.raises(RunError, match=r"cannot write .*file: something else is in its place.*runs_dir"):
         create_run(tmp_path / "file", name="a", stage="sft", config={})
     with pytest.raises(RunError, match=r"a part of the path is a file.*\$DRAGONET_RUNS_DIR"):
         create_run(tmp_path / "file" / "runs", name="a", stage="sft", config={})
     assert (tmp_path / "file").read_text() == "x"
 
 
-@pytest.fixture()
+@pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 kB in memory, where this user may mount one."""
     place = tmp_path / "small"
@@ -190,7 +190,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_explained_and_leaves_nothing_half(mounted: Path) -> None:
     run = create_run(mounted, name="a", stage="sft", config={}, now=NOON)
-    with pytest.raises(RunError, match="the disk is full.*free some space"):
+    with pytest.raises(RunError, match=r"the disk is full.*free some space"):
         create_run(mounted, name="b", stage="sft", config={}, files={"data/train.jsonl": "x" * 400_000}, now=NOON)
     assert [p.name for p in mounted.iterdir()] == [run.id]
     again = create_run(mounted, name="c", stage="sft", config={}, now=NOON)
@@ -200,7 +200,7 @@ def test_a_full_disk_is_explained_and_leaves_nothing_half(mounted: Path) -> None
 def test_a_read_only_disk_is_explained(mounted: Path) -> None:
     run = create_run(mounted, name="a", stage="sft", config={}, now=NOON)
     subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
-    with pytest.raises(RunError, match="read-only file system.*choose another place"):
+    with pytest.raises(RunError, match=r"read-only file system.*choose another place"):
         create_run(mounted, name="b", stage="sft", config={})
     assert read_status(run).state == "queued"
 
@@ -254,5 +254,12 @@ def test_a_damaged_or_newer_config_is_explained(run: RunFolder) -> None:
 
 
 def test_numbers_and_text_of_a_config_survive(runs_dir: Path) -> None:
-    config = {"lr": 1e-5, "tiny": 5e-324, "inf": float("inf"), "no": "no", "date": "2020-01-01", "t": "a: b\n # c\u2028é"}
+    config = {
+        "lr": 1e-5,
+        "tiny": 5e-324,
+        "inf": float("inf"),
+        "no": "no",
+        "date": "2020-01-01",
+        "t": "a: b\n # c\u2028é",
+    }
     assert read_config(create_run(runs_dir, name="a", stage="sft", config=config)) == config

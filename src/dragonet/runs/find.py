@@ -148,7 +148,7 @@ def _created(path: Path) -> str | None:
 def _age(summary: RunSummary) -> tuple[datetime, str]:
     try:
         created = datetime.fromisoformat(summary.created_at or "")
-    except ValueError:
+    except (TypeError, ValueError):
         created = datetime.min
     return created if created.tzinfo else created.replace(tzinfo=UTC), summary.id
 

@@ -149,13 +149,10 @@ def _flat(overrides: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
 
 
 def _as_yaml(value: Any) -> str:
-    """Return a value so that the command line reads the same one back."""
-    if isinstance(value, str):
-        try:
-            return value if yaml.safe_load(value) == value else json.dumps(value)
-        except yaml.YAMLError:
-            return json.dumps(value)
-    return json.dumps(os.fspath(value) if isinstance(value, os.PathLike) else value)
+    """Return a value in one line, so that the command line reads the same one back."""
+    plain = os.fspath(value) if isinstance(value, os.PathLike) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    return text.removesuffix("...\n").strip()
 
 
 def _outputs(child: subprocess.Popen[str]) -> tuple[str, str]:
