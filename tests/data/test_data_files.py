@@ -154,7 +154,7 @@ def test_jsonl_lines(save) -> None:
     [
         ("a.json", '[{"q": "x"},\n {"q": }]', "a.json, line 2, column 8: Expecting value"),
         ("a.json", '{"q": "x"}\n{"q": "y"}\n', "line 2, column 1: Extra data. If each line is an object .* .jsonl"),
-        ("a.json", "[1, 2]", r"row 0 \(from 0\): expected a mapping, got int"),
+        ("a.json", "[1, 2]", r"row 1: expected a mapping, got int"),
         ("a.json", "3", "holds one int; expected an array of objects"),
         ("a.json", "[]", "has no rows"),
         ("a.json", "[{}, {}]", "has no columns"),
@@ -163,7 +163,7 @@ def test_jsonl_lines(save) -> None:
         ("a.json", '[{"q": "x", "q": "y"}]', "holds the key 'q' twice"),
         ("a.json", "[" * 100_000, "nesting is too deep"),
         ("a.json", '[{"q": ' + "[" * 70 + "]" * 70 + "}]", "column 'q': the value is nested deeper than 64 levels"),
-        ("a.json", '[{"q": "ok"}, {"q": "\\ud83d"}]', r"row 1 \(from 0\), column 'q': the text holds half a character"),
+        ("a.json", '[{"q": "ok"}, {"q": "\\ud83d"}]', r"row 2, column 'q': the text holds half a character"),
         ("a.jsonl", '{"q": "x"}\n\n{"q": x}\n', "a.jsonl, line 3, column 7: Expecting value"),
         ("a.jsonl", '{"q": "x"}\n[1]\n', "line 2: expected an object, got list"),
         ("a.jsonl", '{"q": "x"}\n{"q": 1, "q": 2}\n', "line 2: an object holds the key 'q' twice"),
@@ -259,6 +259,6 @@ def test_an_unreadable_file(save, monkeypatch) -> None:
 def test_repeated_rows_are_kept_and_counted(save) -> None:
     data = load_dataset(save("a.csv", "q,a\nx,1\ny,1\nx,1\nx,1\n"))
     assert len(data) == 4
-    assert data.notices[0].endswith("2 rows repeat earlier ones; they are kept (rows 2, 3, counted from 0)")
+    assert data.notices[0].endswith("2 rows repeat earlier ones; they are kept (rows 3, 4)")
     swapped = load_dataset([{"q": "x", "a": 1}, {"a": 1, "q": "x"}, {"q": "x", "a": "1"}])
-    assert swapped.notices == ("the rows: 1 row repeats an earlier one; it is kept (rows 1, counted from 0)",)
+    assert swapped.notices == ("the rows: 1 row repeats an earlier one; it is kept (rows 2)",)

@@ -39,7 +39,7 @@ def test_instruction_with_input() -> None:
     assert [prompt.text for prompt in data.prompts()] == ["Add.\n\n1 and 2", "Sing."]
     assert data.notices == ("prompt <- instruction + input",)
     blank = load_dataset([{"instruction": "Add.", "input": "1"}, {"input": "2"}])
-    with pytest.raises(DataError, match=r"prompt is blank in 1 of 2 rows \(rows 1,"):
+    with pytest.raises(DataError, match=r"prompt is blank in 1 of 2 rows \(rows 2\)"):
         blank.map_prompts()
 
 
@@ -104,18 +104,18 @@ def test_system_is_a_column_a_template_or_plain_text() -> None:
 
 def test_a_blank_prompt_names_its_rows_and_the_way_out() -> None:
     data = load_dataset([{"question": "x", "answer": 1}, {"question": " "}, {"answer": 2}])
-    with pytest.raises(DataError, match=r"blank in 2 of 3 rows \(rows 1, 2, counted from 0\)") as caught:
+    with pytest.raises(DataError, match=r"blank in 2 of 3 rows \(rows 2, 3\)") as caught:
         data.map_prompts()
     code = str(caught.value).split("in Python: ")[1]
     assert len(eval(code, {"dataset": data, "load_dataset": load_dataset}).prompts()) == 1
-    with pytest.raises(DataError, match=r"rows 0, 1, 2, 3, 4, 5, 6, 7, \.\.\., counted"):
+    with pytest.raises(DataError, match=r"rows 1, 2, 3, 4, 5, 6, 7, 8, \.\.\."):
         load_dataset([{"question": ""}] * 9 + [{"question": "x"}]).prompts()
 
 
 def test_a_blank_reference_is_none_and_counted() -> None:
     data = load_dataset([{"question": "x", "answer": ""}, {"question": "y", "answer": 0}]).map_prompts()
     assert [prompt.reference for prompt in data.prompts()] == [None, "0"]
-    assert data.notices[1:] == ("1 of 2 rows have no reference (rows 0, counted from 0)",)
+    assert data.notices[1:] == ("1 of 2 rows have no reference (rows 1)",)
 
 
 def test_a_gap_in_a_prompt_template_is_said() -> None:
@@ -158,7 +158,7 @@ def test_messages_are_taken_as_they_are(name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([*CHAT, {"role": "assistant", "content": "yo"}], "row 0 .*'prompt': the last message is the assistant's"),
+        ([*CHAT, {"role": "assistant", "content": "yo"}], "row 1, .*'prompt': the last message is the assistant's"),
         ([CHAT[0]], "no message has the role user"),
         ([], "the prompt is blank in 1 of 1 rows"),
         (["hi"], "message 0: expected a mapping with role and content, got str"),
@@ -176,7 +176,7 @@ def test_messages_that_cannot_be_a_prompt(value, message: str) -> None:
 
 
 def test_two_system_messages_are_refused() -> None:
-    with pytest.raises(DataError, match=r"row 0 .* brings its own system message; leave `system` out"):
+    with pytest.raises(DataError, match=r"row 1 .* brings its own system message; leave `system` out"):
         table(prompt=CHAT).map_prompts(system="S")
 
 

@@ -37,13 +37,13 @@ class Spelled:
 def test_special_tokens_are_marked_and_notes_stand_below() -> None:
     data = load_dataset([{"question": "ab", "answer": 4}, {"question": "cd"}]).map_prompts(system="be brief")
     assert data.preview(Spelled()).split("\n") == [
-        "--- row 0 · 12 tokens · reference: 4",
+        "--- row 1 · 12 tokens · reference: 4",
         "«S»be brief«U»ab",
-        "--- row 1 · 12 tokens · no reference",
+        "--- row 2 · 12 tokens · no reference",
         "«S»be brief«U»cd",
         "---",
         "note: prompt <- question, reference <- answer",
-        "note: 1 of 2 rows have no reference (rows 1, counted from 0)",
+        "note: 1 of 2 rows have no reference (rows 2)",
         "note: a system message is added",
     ]
 

@@ -66,7 +66,7 @@ def preview_json(prepared: Prepared, n: int) -> dict[str, Any]:
     renderer = prepared.renderer
     rows = [
         {
-            "row": prompt.index,
+            "index": prompt.index,
             "text": renderer.prompt_text(prompt.messages),
             "token_ids": renderer.prompt_ids(prompt.messages),
             "reference": prompt.reference,

@@ -126,10 +126,10 @@ def _show_samples(samples: list[dict[str, Any]]) -> None:
     if not samples:
         return
     first, last = samples[0]["step"], samples[-1]["step"]
-    after = {row["row"]: row for row in samples if row["step"] == last}
+    after = {row["index"]: row for row in samples if row["step"] == last}
     typer.echo("\nheld-out samples, before -> after:")
     for row in [row for row in samples if row["step"] == first][:SHOWN_SAMPLES]:
-        then, now = _short(row), _short(after[row["row"]])
+        then, now = _short(row), _short(after[row["index"]])
         typer.echo(f"  {row['prompt']}  {then!r} -> {now!r}  (reference {row['reference']})")
 
 

@@ -51,7 +51,7 @@ def _dataset(table: RawTable, where: str, source: str) -> Dataset:
     ]
     if repeated:
         verb = "row repeats an earlier one; it is" if len(repeated) == 1 else "rows repeat earlier ones; they are"
-        notices.append(f"{where}: {len(repeated)} {verb} kept (rows {row_numbers(repeated)}, counted from 0)")
+        notices.append(f"{where}: {len(repeated)} {verb} kept (rows {row_numbers(repeated)})")
     return Dataset(source, table.columns, tuple(rows), tuple(notices))
 
 

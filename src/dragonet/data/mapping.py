@@ -68,7 +68,7 @@ def map_roles(rows: Sequence[dict[str, Any]], roles: RoleMap) -> tuple[tuple[Pro
     if blank:
         column = roles.prompt[-1].columns[0]
         raise DataError(
-            f"the prompt is blank in {len(blank)} of {len(rows)} rows (rows {row_numbers(blank)}, counted from 0). "
+            f"the prompt is blank in {len(blank)} of {len(rows)} rows (rows {row_numbers(blank)}). "
             f"Fill them in or remove them; in Python: load_dataset([row for row in dataset.rows if {column!r} in row])"
         )
     references, notices = _references(rows, roles.reference)
@@ -79,7 +79,7 @@ def map_roles(rows: Sequence[dict[str, Any]], roles: RoleMap) -> tuple[tuple[Pro
         if system:
             if any(message["role"] == "system" for message in messages):
                 raise DataError(
-                    f"row {index} (from 0) brings its own system message; leave `system` out, or remove it there"
+                    f"row {index + 1} brings its own system message; leave `system` out, or remove it there"
                 )
             messages = ({"role": "system", "content": system}, *messages)
         prompts.append(Prompt(messages, reference, row, index))
@@ -87,8 +87,8 @@ def map_roles(rows: Sequence[dict[str, Any]], roles: RoleMap) -> tuple[tuple[Pro
 
 
 def row_numbers(indices: Sequence[int]) -> str:
-    """Return the first few row numbers, and that there are more."""
-    return ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
+    """Return the first few row numbers, counted from 1 as everywhere in messages, and that there are more."""
+    return ", ".join(str(index + 1) for index in indices[:8]) + (", ..." if len(indices) > 8 else "")
 
 
 def _known_prompt(columns: Sequence[str]) -> tuple[Template, ...]:
@@ -143,7 +143,7 @@ def _messages(row: Mapping[str, Any], templates: Sequence[Template], index: int)
     template = next((t for t in templates if all(name in row for name in t.columns)), templates[-1])
     value = row.get(template.column) if template.column is not None else None
     if isinstance(value, list | dict):
-        return _chat(value, f"row {index} (from 0), column {template.column!r}")
+        return _chat(value, f"row {index + 1}, column {template.column!r}")
     text = template.render(row)
     return ({"role": "user", "content": text},) if text else ()
 
@@ -194,9 +194,7 @@ def _references(rows: Sequence[Mapping[str, Any]], template: Template | None) ->
     references = [text or None for text in texts]
     blank = [index for index, reference in enumerate(references) if reference is None]
     if blank:
-        notices.append(
-            f"{len(blank)} of {len(rows)} rows have no reference (rows {row_numbers(blank)}, counted from 0)"
-        )
+        notices.append(f"{len(blank)} of {len(rows)} rows have no reference (rows {row_numbers(blank)})")
     return references, notices
 
 

@@ -58,7 +58,7 @@ def from_records(records: Iterable[Any], where: str) -> RawTable:
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
             hint = "; write {'prompt': text} for each" if isinstance(row, str) else ""
-            raise DataError(f"{where}, row {index} (from 0): expected a mapping, got {type(row).__name__}{hint}")
+            raise DataError(f"{where}, row {index + 1}: expected a mapping, got {type(row).__name__}{hint}")
         names.update(dict.fromkeys(row))
     return _filled(RawTable(check_names(list(names), where), rows), where)
 

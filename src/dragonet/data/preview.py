@@ -31,7 +31,7 @@ def preview_prompts(prompts: Sequence[Prompt], model: str | PreviewRenderer, not
     for prompt in prompts:
         ids = renderer.prompt_ids(prompt.messages)
         reference = "no reference" if prompt.reference is None else f"reference: {prompt.reference}"
-        blocks.append(f"--- row {prompt.index} · {len(ids)} tokens · {reference}\n{_marked(ids, renderer)}")
+        blocks.append(f"--- row {prompt.index + 1} · {len(ids)} tokens · {reference}\n{_marked(ids, renderer)}")
     said = [f"note: {notice}" for notice in dict.fromkeys((*notices, *renderer.notices))]
     return "\n".join([*blocks, *(["---", *said] if said else [])])
 

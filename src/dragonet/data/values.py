@@ -54,7 +54,7 @@ def clean_rows(table: Iterable[Mapping[str, Any]], where: str) -> list[dict[str,
             try:
                 cell = clean_cell(value)
             except DataError as error:
-                raise DataError(f"{where}, row {index} (from 0), column {column!r}: {error}") from None
+                raise DataError(f"{where}, row {index + 1}, column {column!r}: {error}") from None
             if cell is None:
                 gaps.add(column)
                 continue

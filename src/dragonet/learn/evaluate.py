@@ -88,7 +88,7 @@ def _sample_row(step: int, group: ScoredGroup, names: Sequence[str]) -> dict[str
     rollout, scores = group.group.rollouts[0], group.scores_G_K[0]
     return {
         "step": step,
-        "row": rollout.prompt.index,
+        "index": rollout.prompt.index,
         "prompt": rollout.prompt.text,
         "reference": rollout.prompt.reference,
         "completion": rollout.completion,

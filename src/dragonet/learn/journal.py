@@ -154,7 +154,7 @@ def _read_tensors(path: Path) -> dict[str, Any]:
 def _place(rollout: Rollout) -> dict[str, Any]:
     return {
         "round": rollout.round,
-        "row": rollout.prompt.index,
+        "index": rollout.prompt.index,
         "attempt": rollout.attempt,
         "member": rollout.member,
         "seed": rollout.seed,
