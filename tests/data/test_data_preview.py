@@ -70,7 +70,7 @@ def test_the_text_is_what_the_models_renderer_gives() -> None:
     renderer = make_renderer(resolve("tiny-random"))
     for prompt in data.prompts()[:2]:
         ids = renderer.prompt_ids(prompt.messages)
-        assert f"row {prompt.index} · {len(ids)} tokens" in text
+        assert f"row {prompt.index + 1} · {len(ids)} tokens" in text
         assert renderer.decode_raw(ids) in text.replace("«", "").replace("»", "")
     assert "«<|im_start|>»user\nwie groß? 🙂«<|im_end|>»" in text
     # a control token that came with the data is one for the model, and is shown as one
