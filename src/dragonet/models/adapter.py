@@ -55,8 +55,8 @@ def load_adapter_tensors(model: nn.Module, mapping: Mapping[str, Tensor]) -> Non
     for names, what in ((missing, "missing"), (unknown, "unknown")):
         if names:
             raise ModelError(
-                f"adapter weights do not fit the model: {len(names)} {what}, first {names[0]}; the adapter was made with "
-                "other lora.targets or for another model"
+                f"adapter weights do not fit the model: {len(names)} {what}, first {names[0]}; the adapter was made "
+                "with other lora.targets or for another model"
             )
     for name, tensor in mapping.items():
         if tensor.shape != live[name].shape:

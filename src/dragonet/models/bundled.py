@@ -21,7 +21,7 @@ from dragonet.models.cache import build_folder, cache_root, unwritable
 from dragonet.models.convert import FORMAT, Notice, convert_gguf, sha256_of
 from dragonet.models.tiny import TINY_NAME, tiny_folder
 
-__all__ = ["BUNDLED", "Bundled", "bundled_folder", "list_bundled", "pull"]
+__all__ = ["BUNDLED", "Bundled", "bundled_entry", "bundled_folder", "bundled_names", "list_bundled", "pull"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,11 @@ BUNDLED: Final = (
         licence="Apache-2.0",
     ),
 )
+
+
+def bundled_entry(name: str) -> Bundled | None:
+    """Return the bundled model of this name, if there is one."""
+    return next((entry for entry in BUNDLED if entry.name == name), None)
 
 
 def bundled_names() -> list[str]:
@@ -110,12 +115,12 @@ def pull(name: str, *, on_notice: Notice | None = None) -> Path:
     """
     if name == TINY_NAME:
         return tiny_folder()
-    for entry in BUNDLED:
-        if entry.name == name:
-            if not entry.folder.is_dir() and not _candidates(entry):
-                _download(entry, on_notice)
-            return bundled_folder(entry, on_notice=on_notice)
-    raise ModelError(f"no bundled model is called {name!r}{did_you_mean(name, bundled_names())}")
+    entry = bundled_entry(name)
+    if entry is None:
+        raise ModelError(f"no bundled model is called {name!r}{did_you_mean(name, bundled_names())}")
+    if not entry.folder.is_dir() and not _candidates(entry):
+        _download(entry, on_notice)
+    return bundled_folder(entry, on_notice=on_notice)
 
 
 def _candidates(entry: Bundled) -> list[Path]:

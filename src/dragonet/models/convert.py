@@ -47,7 +47,9 @@ def convert_gguf(file: Path, folder: Path, *, on_notice: Notice | None = None) -
     try:
         with quiet(), redirect_stderr(io.StringIO()), _alone(file, folder) as (place, name):  # it draws a bar
             _write(place, name, folder)
-    except (ValueError, KeyError, NotImplementedError, ImportError, RuntimeError) as error:
+    except Exception as error:  # transformers and tokenizers raise whatever an odd file leads them to
+        if isinstance(error, OSError) and error.errno is not None:  # a full disk and the like: the cache's to tell
+            raise
         raise ModelError(
             f"{file} cannot be converted: {first_line(error)}; transformers reads GGUF files of common architectures "
             "only, so use the model's original folder or hub id"

@@ -17,6 +17,7 @@ __all__ = ["hub_folder"]
 
 _ANSWER_S: Final = 4.0
 _FILES: Final = ["*.json", "*.model", "*.txt", "*.jinja", "*.py"]
+_TOKENIZERS: Final = ("tokenizer.json", "vocab.json", "vocab.txt")
 _INNER: Final = ["*/*"]  # copies in other formats that some repositories keep in subfolders
 
 
@@ -26,7 +27,7 @@ def hub_folder(model: str, revision: str | None, *, on_notice: Notice | None = N
     Raises ModelError within about five seconds when it is neither cached nor to be had.
     """
     cached = _cached(model, revision)
-    if cached is not None and weights_problem(cached) is None:
+    if cached is not None and weights_problem(cached) is None and _has_tokenizer(cached):
         return cached
     info = _ask(model, revision)
     names = [str(sibling.rfilename) for sibling in info.siblings or [] if "/" not in sibling.rfilename]
@@ -42,7 +43,7 @@ def hub_folder(model: str, revision: str | None, *, on_notice: Notice | None = N
 
     try:
         path = snapshot_download(
-            model, revision=info.sha, allow_patterns=[*_FILES, weights], ignore_patterns=_INNER, etag_timeout=_ANSWER_S
+            model, revision=revision, allow_patterns=[*_FILES, weights], ignore_patterns=_INNER, etag_timeout=_ANSWER_S
         )
     except Exception as error:  # the hub's client raises its own, httpx's and the system's errors
         raise _not_found(model, revision, f"the download broke off ({_say(error)})") from error
@@ -50,15 +51,20 @@ def hub_folder(model: str, revision: str | None, *, on_notice: Notice | None = N
 
 
 def _cached(model: str, revision: str | None) -> Path | None:
+    """The snapshot in the local cache, whole or not: which files are needed is for us to judge, not for the hub."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
     try:
-        return Path(snapshot_download(model, revision=revision, local_files_only=True))
+        return Path(snapshot_download(model, revision=revision, local_files_only=True, allow_patterns=["config.json"]))
     except HFValidationError as error:
         raise ModelError(f"{model!r} is not a hub id: {_say(error)}") from error
     except OSError:
         return None
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _TOKENIZERS) or any(folder.glob("*.model"))
 
 
 def _ask(model: str, revision: str | None) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dragonet.errors import ModelError, did_you_mean
-from dragonet.models.bundled import BUNDLED, bundled_folder, bundled_names
+from dragonet.models.bundled import bundled_entry, bundled_folder, bundled_names
 from dragonet.models.convert import Notice, gguf_folder
 from dragonet.models.finished import Origin, is_adapter, is_run, read_adapter, read_run
 from dragonet.models.folder import weights_problem
@@ -67,9 +67,9 @@ def _local(model: str, on_notice: Notice | None) -> ModelRef | Path | None:
     """A whole model on this machine, the folder of a run or adapter, or None when nothing here has this name."""
     if model == TINY_NAME:
         return ModelRef(TINY_NAME, tiny_folder(), kind="tiny")
-    for entry in BUNDLED:
-        if entry.name == model:
-            return ModelRef(model, bundled_folder(entry, on_notice=on_notice), kind="bundled")
+    entry = bundled_entry(model)
+    if entry is not None:
+        return ModelRef(model, bundled_folder(entry, on_notice=on_notice), kind="bundled")
     path = Path(model).expanduser()
     if path.suffix.lower() == ".gguf" and (path.exists() or not _HUB_ID.fullmatch(model)):
         return ModelRef(str(path.absolute()), gguf_folder(path, on_notice=on_notice), kind="gguf")

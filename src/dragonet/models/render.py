@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonet.errors import ModelError
+from dragonet.models.folder import listing
 from dragonet.models.ref import ModelRef
 from dragonet.models.support import first_line, read_json
 from dragonet.types import Message
@@ -67,7 +68,8 @@ class Renderer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text` as it stands: special tokens written in it count, none are added."""
-        ids = self.tokenizer(_clean(text), add_special_tokens=False)["input_ids"]
+        # not verbose: whether a prompt is too long is for the caller to judge, by `context_length`
+        ids = self.tokenizer(_clean(text), add_special_tokens=False, verbose=False)["input_ids"]
         return [int(i) for i in ids]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -113,10 +115,9 @@ def load_tokenizer(ref: ModelRef) -> Any:
             clean_up_tokenization_spaces=False,
             trust_remote_code=ref.trust_remote_code,
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        names = ", ".join(sorted(path.name for path in ref.folder.iterdir())) or "nothing"
+    except Exception as error:  # the tokenizers library raises bare Exceptions for files it cannot read
         raise ModelError(
-            f"model {ref.name!r}: no tokenizer can be loaded from {ref.folder}, which holds {names}; "
+            f"model {ref.name!r}: no tokenizer can be loaded from {ref.folder}, which holds {listing(ref.folder)}; "
             f"put tokenizer.json and tokenizer_config.json there ({first_line(error)})"
         ) from error
 

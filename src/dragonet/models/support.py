@@ -31,9 +31,12 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type where it has none."""
+    """Return the first line of an error's text, with its type where the text alone says little."""
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    if not text:
+        return type(error).__name__
+    line = text.splitlines()[0]
+    return f"{type(error).__name__}: {line}" if isinstance(error, LookupError) else line
 
 
 def read_json(path: Path) -> dict[str, Any]:
