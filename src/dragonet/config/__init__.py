@@ -4,6 +4,6 @@ Rooms never see a RunConfig: whoever assembles a run hands each room plain value
 """
 
 from dragonet.config.load import load_config, resolved_yaml
-from dragonet.config.run import RunConfig, config_schema
+from dragonet.config.run import RunConfig, config_schema, values_of
 
-__all__ = ["RunConfig", "config_schema", "load_config", "resolved_yaml"]
+__all__ = ["RunConfig", "config_schema", "load_config", "resolved_yaml", "values_of"]
