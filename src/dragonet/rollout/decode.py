@@ -77,7 +77,7 @@ class CausalForward:
         self._base = base.get_base_model() if hasattr(base, "get_base_model") else base
         names = inspect.signature(self._base.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"  # renamed in transformers 5.24
-        self._only_last = {"logits_to_keep": 1} if "logits_to_keep" in names else {}
+        self._can_keep = "logits_to_keep" in names
 
     @property
     def device(self) -> torch.device:
@@ -107,8 +107,10 @@ class CausalForward:
 
     def __call__(self, ids: Tensor, cache: Any, positions: Tensor, mask: Tensor | None) -> Tensor:
         """Return the logits (B, V) after the last of ids (B, T); the cache grows by T."""
-        cached = {self._cache_name: cache, "use_cache": True}
-        output = self._base(input_ids=ids, attention_mask=mask, position_ids=positions, **cached, **self._only_last)
+        keys = {self._cache_name: cache, "use_cache": True}
+        if self._can_keep:  # an index, not 1: a slice is not contiguous, and torch would copy the head for each row
+            keys["logits_to_keep"] = torch.tensor([ids.shape[1] - 1], device=ids.device)
+        output = self._base(input_ids=ids, attention_mask=mask, position_ids=positions, **keys)
         return output.logits[:, -1]  # type: ignore[no-any-return]
 
 
