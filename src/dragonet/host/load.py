@@ -148,6 +148,8 @@ def local_modules(path: Path) -> dict[str, Path]:
         if not key or key in found:
             continue
         found[key] = file
+        inits = (folder / "__init__.py" for folder in file.parents if folder != root and folder.is_relative_to(root))
+        waiting += [init for init in inits if init.is_file()]
         if file != path:
             try:
                 tree = parse(read_source(file), str(file))
