@@ -20,18 +20,7 @@ WALL_CLOCK: Final = frozenset(
     {"elapsed_s", "eta_s", "tokens_per_s", "step_s", "timestamp"}
     | {
         f"time_{phase}"  # shares of a round's time, 0 to 1
-        for phase in (
-            "sample",
-            "score",
-            "annotate",
-            "advantages",
-            "update",
-            "publish",
-            "evaluate",
-            "save",
-            "log",
-            "other",
-        )
+        for phase in ("sample", "score", "update", "sync", "save")
     }
 )
 """Columns that say how long something took or when it happened."""
