@@ -27,10 +27,25 @@ from dragonet.protocols import AdvantageEstimator
 from dragonet.rewards import RewardSet
 from dragonet.rollout import LocalEngine, SingleTurnSource
 from dragonet.rollout.collect import SeedPlan, collect_groups_sync
-from dragonet.types import Prompt, Sampling
+from dragonet.types import Group, Prompt, Sampling, ScoredGroup
 
 EVALUATION_SEED = 0  # greedy decoding draws nothing; the seed only labels the rollouts
 AUTO_EVALUATIONS = 4  # how often `eval_steps: auto` looks between the first and the last evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Score groups, and pass on what the user's functions printed meanwhile."""
+
+    rewards: RewardSet
+    on_output: Callable[[str], None]
+
+    def __call__(self, groups: Sequence[Group]) -> list[ScoredGroup]:
+        scored = self.rewards.score(groups)
+        printed = self.rewards.take_output()
+        if printed.strip():
+            self.on_output(f"printed by rewards:\n{printed}")
+        return scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,7 @@ class Built:
     model: Any
     engine: LocalEngine
     source: SingleTurnSource
-    rewards: RewardSet
+    scorer: Scorer
     estimator: AdvantageEstimator
     learner: LocalLearner
     evaluate: Callable[[int], Evaluation | None]
@@ -54,7 +69,7 @@ class Built:
 
     def close(self) -> None:
         """End the rewards' workers and the engine."""
-        self.rewards.close()
+        self.scorer.rewards.close()
         self.engine.close()
 
 
@@ -99,7 +114,7 @@ def build(
     config: RunConfig,
     ref: models.ModelRef,
     renderer: models.Renderer,
-    rewards: RewardSet,
+    scorer: Scorer,
     train: Sequence[Prompt],
     held_out: Sequence[Prompt],
 ) -> Built:
@@ -127,7 +142,7 @@ def build(
         batch_size=schedule.batch_size,
         seed=schedule.seed,
     )
-    plan = plan_of(config, len(train), source.rounds_per_epoch, rewards)
+    plan = plan_of(config, len(train), source.rounds_per_epoch, scorer.rewards)
     settings = OptimizerSettings(
         learning_rate=schedule.learning_rate,
         total_steps=plan.total_steps,
@@ -141,10 +156,10 @@ def build(
         model=model,
         engine=engine,
         source=source,
-        rewards=rewards,
+        scorer=scorer,
         estimator=estimator_of(config),
         learner=learner,
-        evaluate=evaluator(config, engine, sampled, rewards, held_out),
+        evaluate=evaluator(config, engine, sampled, scorer, held_out),
         plan=plan,
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
@@ -168,7 +183,7 @@ def sampling_of(config: RunConfig, *, temperature: float) -> Sampling:
 
 
 def evaluator(
-    config: RunConfig, engine: LocalEngine, renderer: Any, rewards: RewardSet, held_out: Sequence[Prompt]
+    config: RunConfig, engine: LocalEngine, renderer: Any, scorer: Scorer, held_out: Sequence[Prompt]
 ) -> Callable[[int], Evaluation | None]:
     """Return a function that looks at the held-out prompts, greedily; it gives None when there are none."""
     greedy = sampling_of(config, temperature=0.0)
@@ -179,7 +194,7 @@ def evaluator(
         groups = collect_groups_sync(
             engine, renderer, held_out, sampling=greedy, group_size=1, seeds=SeedPlan(EVALUATION_SEED)
         )
-        return evaluation(step, rewards.score(groups), rewards.names, config.train.n_samples)
+        return evaluation(step, scorer(groups), scorer.rewards.names, config.train.n_samples)
 
     return evaluate
 

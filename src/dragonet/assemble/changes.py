@@ -22,12 +22,8 @@ CHANGEABLE = frozenset(
 
 
 def run_config(folder: RunFolder, overrides: Sequence[str] = ()) -> RunConfig:
-    """Return a run's config, its reward files as absolute paths inside the run."""
-    values = runs.read_config(folder)
-    for reward in values.get("rewards", []):
-        if isinstance(reward.get("file"), str):
-            reward["file"] = str(folder.path / reward["file"])  # an absolute path stays as it is
-    return load_config(values, overrides)
+    """Return a run's config as it stands in its folder, its reward files as absolute paths."""
+    return load_config(folder.config, overrides)
 
 
 def changed_config(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:

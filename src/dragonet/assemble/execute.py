@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TextIO
 
-from dragonet import data, models, rewards, runs
-from dragonet.assemble.build import Built, build, describe
+from dragonet import data, models, runs
+from dragonet.assemble.build import Built, Scorer, build, describe
 from dragonet.assemble.changes import changed_config, run_config
 from dragonet.config import RunConfig
 from dragonet.errors import DragonetError, RunError
 from dragonet.learn.evaluate import Evaluation, compare
 from dragonet.learn.journal import RunJournal, read_history, restore
 from dragonet.learn.loop import Parts, train
+from dragonet.rewards import RewardSet, as_rewards
 from dragonet.runs import RunFolder
 from dragonet.types import Prompt
 
@@ -70,7 +71,7 @@ def _run(
     folder: RunFolder, config: RunConfig, stop: runs.StopSignal, log: runs.RunLog, stream: TextIO | None
 ) -> Outcome:
     _pin_threads(folder)
-    built, prompts = load(folder, config)
+    built, prompts = load(folder, config, on_output=log)
     total = built.plan.total_steps
     console = runs.ConsoleTracker(stream, total_steps=total) if stream is not None else None
     observers = [runs.ConsoleTracker(_LogStream(log), total_steps=total, live=False)]
@@ -101,7 +102,7 @@ def _run(
         )
         parts = Parts(
             source=built.source,
-            score=built.rewards.score,
+            score=built.scorer,
             estimator=built.estimator,
             learner=built.learner,
             publish=built.publish,
@@ -116,8 +117,10 @@ def _run(
         built.close()
 
 
-def load(folder: RunFolder, config: RunConfig) -> tuple[Built, Mapping[str, list[Prompt]]]:
-    """Build the parts of a run from its folder alone."""
+def load(
+    folder: RunFolder, config: RunConfig, *, on_output: Callable[[str], None] = lambda text: None
+) -> tuple[Built, Mapping[str, list[Prompt]]]:
+    """Build the parts of a run from its folder alone; `on_output` is told what user functions print."""
     section = config.model
     ref = models.resolve(
         section.id,
@@ -126,15 +129,9 @@ def load(folder: RunFolder, config: RunConfig) -> tuple[Built, Mapping[str, list
         trust_remote_code=section.trust_remote_code,
     )
     renderer = models.make_renderer(ref, section.chat_template)
+    rewards = RewardSet(as_rewards(list(config.rewards)))
     prompts = {side: _prompts(folder, side) for side in ("train", "eval")}
-    built = build(
-        config,
-        ref,
-        renderer,
-        rewards.RewardSet(rewards.as_rewards(list(config.rewards))),
-        prompts["train"],
-        prompts["eval"],
-    )
+    built = build(config, ref, renderer, Scorer(rewards, on_output), prompts["train"], prompts["eval"])
     return built, prompts
 
 
@@ -268,7 +265,7 @@ def _start_lines(
     return [
         f"run {folder.id} in {folder.path}",
         f"model {place}; {share}",
-        f"{counts}; rewards: {built.rewards.describe()}",
+        f"{counts}; rewards: {built.scorer.rewards.describe()}",
         describe(config),
         f"resuming after step {step}" if step else "evaluating before the first step",
         f"watch it with: dragonet watch {folder.id}; stop it with Ctrl-C or: dragonet cancel {folder.id}",

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragonet import data, models, rewards, runs
+from dragonet import data, models, runs
 from dragonet.config import RunConfig
 from dragonet.config.run import values_of
 from dragonet.errors import ConfigError
 from dragonet.protocols import Reward
+from dragonet.rewards import RewardSet, as_rewards
 from dragonet.rollout.lengths import TruncatedRenderer, check_lengths, prompt_room
 from dragonet.types import Prompt
 
@@ -30,7 +31,7 @@ class Prepared:
     renderer: models.Renderer
     train: list[Prompt]
     held_out: list[Prompt]
-    rewards: list[Reward]
+    rewards: RewardSet
     notices: tuple[str, ...]
 
 
@@ -56,27 +57,23 @@ def prepare(
     )
     renderer = models.make_renderer(ref, section.chat_template)
     mapped = _mapped(config, dataset)
-    given = list(reward_objects) if reward_objects is not None else rewards.as_rewards(list(config.rewards))
-    if not given:
-        raise ConfigError("a run needs at least one reward; add one, such as rewards: [{type: numeric}]")
+    rewards = RewardSet(reward_objects if reward_objects is not None else as_rewards(list(config.rewards)))
     split = mapped.split(config.data.eval, config.data.min_eval, config.data.max_eval, config.data.seed)
     limit, policy = config.reinforce.max_new_tokens, config.data.long_prompts
     train, cut = check_lengths(split.train, renderer, limit, policy)
     held_out, cut_held_out = check_lengths(split.eval, renderer, limit, policy) if split.eval else ([], ())
-    checked = rewards.RewardSet(given)
     try:
-        checked.check([*train, *held_out])
+        rewards.check([*train, *held_out])
     finally:
-        checked.close()
+        rewards.close()
     notices = (*config.notices, *mapped.notices, *split.notices, *renderer.notices, *cut, *cut_held_out)
-    return Prepared(config, ref, renderer, train, held_out, given, tuple(dict.fromkeys(notices)))
+    return Prepared(config, ref, renderer, train, held_out, rewards, tuple(dict.fromkeys(notices)))
 
 
 def create(prepared: Prepared) -> runs.RunFolder:
     """Write a run folder that holds all the run needs; its state is queued."""
     config = values_of(prepared.config)
-    specs, reward_files = rewards.localize(prepared.rewards)
-    config["rewards"] = specs
+    config["rewards"], reward_files = prepared.rewards.pack()
     prompts = {
         "data/train.jsonl": data.prompts_to_jsonl(prepared.train),
         "data/eval.jsonl": data.prompts_to_jsonl(prepared.held_out),

@@ -7,7 +7,7 @@ Pure functions of scored groups; the optimizer's own metrics come from the learn
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dragonet.types import Rollout, ScoredGroup
 
@@ -39,9 +39,7 @@ def round_metrics(
         "flat_low": (len(flats) - high) / max(len(groups), 1),
         "truncated": _share(r.stop_reason.truncated for r in rollouts),
         "failed": failed_fraction(scored),
-        "not_applicable": _share(
-            all(s.status == "not_applicable" for s in row) for g in scored for row in g.scores_G_K
-        ),
+        "not_applicable": _share(reward is None and not failed for reward, failed in _ends(scored)),
         "entropy": _mean([-lp for lp in logprobs]),
         "completion_len": _mean([float(r.n_sampled) for r in rollouts]),
     }
@@ -58,15 +56,15 @@ def is_flat(rewards: Sequence[float]) -> bool:
 
 
 def failed_fraction(scored: Sequence[ScoredGroup]) -> float:
-    """Share of rollouts on which at least one reward failed to score."""
-    return _share(any(s.status == "failed" for s in row) for g in scored for row in g.scores_G_K)
+    """Share of rollouts that have no number because a reward failed; a failing log-only reward leaves the number."""
+    return _share(reward is None and failed for reward, failed in _ends(scored))
 
 
 def first_failure(scored: Sequence[ScoredGroup]) -> tuple[Rollout, str] | None:
-    """Return the first rollout on which a reward failed, with the reason."""
+    """Return the first rollout that a failed reward left without a number, with the reason."""
     for group in scored:
-        for rollout, row in zip(group.group.rollouts, group.scores_G_K, strict=True):
-            for score in row:
+        for rollout, row, reward in zip(group.group.rollouts, group.scores_G_K, group.rewards_G, strict=True):
+            for score in row if reward is None else ():
                 if score.failure is not None:
                     return rollout, score.failure
     return None
@@ -86,6 +84,13 @@ def explain_flat(row: dict[str, float | None], streak: int) -> str | None:
         f"{head} (loss reads 0). The rewards are low: raise reinforce.temperature or reinforce.group_size, take easier "
         "prompts, give partial credit with a second reward, or teach the format first."
     )
+
+
+def _ends(scored: Sequence[ScoredGroup]) -> Iterator[tuple[float | None, bool]]:
+    """Yield, per rollout, its number and whether some reward failed."""
+    for group in scored:
+        for reward, row in zip(group.rewards_G, group.scores_G_K, strict=True):
+            yield reward, any(score.status == "failed" for score in row)
 
 
 def _extra_logs(scored: Sequence[ScoredGroup]) -> dict[str, float]:

@@ -34,7 +34,7 @@ from dragonet.runs.records import (
 )
 from dragonet.runs.run import Run
 from dragonet.runs.status import FINAL, STATES, Status, finish, read_status, start, update_status
-from dragonet.runs.store import create_run, create_run_at, default_runs_dir, read_config
+from dragonet.runs.store import create_run, create_run_at, default_runs_dir, read_config, write_config
 from dragonet.runs.tracker import TRACKERS, ConsoleTracker, FencedTrackers, make_trackers
 
 __all__ = [
@@ -91,6 +91,7 @@ __all__ = [
     "truncate_metrics",
     "update_status",
     "wait",
+    "write_config",
     "write_json",
     "write_rollouts",
 ]

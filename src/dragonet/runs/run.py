@@ -24,6 +24,7 @@ from dragonet.runs.folder import RunFolder
 from dragonet.runs.launch import cancel, wait
 from dragonet.runs.log import tail
 from dragonet.runs.metrics import read_metrics
+from dragonet.runs.records import read_json
 from dragonet.runs.status import Status, read_status
 from dragonet.runs.store import read_config
 
@@ -73,6 +74,10 @@ class Run:
     def progress(self) -> list[dict[str, Any]]:
         """Return the metrics, one row per step."""
         return read_metrics(self._folder)
+
+    def report(self) -> dict[str, Any]:
+        """Return the report of a finished run: the held-out reward before and after with its interval, and more."""
+        return read_json(self._folder, "report.json")
 
     def logs(self, n: int = 50) -> list[str]:
         """Return the last `n` lines of the log."""

@@ -30,7 +30,7 @@ from dragonet.runs.lineage import lineage
 from dragonet.runs.process import process_alive, this_process
 from dragonet.runs.status import initial_status
 
-__all__ = ["FileContent", "create_run", "create_run_at", "default_runs_dir", "read_config", "run_id"]
+__all__ = ["FileContent", "create_run", "create_run_at", "default_runs_dir", "read_config", "run_id", "write_config"]
 
 FileContent = bytes | str | Mapping[str, Any]
 """What goes into a file of a new run; a mapping becomes a JSON document."""
@@ -146,8 +146,7 @@ def _fill(
         model = config.get("model")
         label = model.get("id") if isinstance(model, Mapping) else model
         everything: dict[str, FileContent] = {
-            "config.yaml": _HEADER
-            + yaml.safe_dump(_yaml_plain(config), sort_keys=False, allow_unicode=True, width=120),
+            "config.yaml": _config_text(config),
             "environment.json": environment(),
             "lineage.json": lineage(model=label),
             **contents,
@@ -218,3 +217,12 @@ def _remove_leftovers(parent: Path) -> None:
 def _yaml_plain(value: Any) -> Any:
     """Bring a configuration down to what safe YAML knows; NaN and infinities have their own spelling there."""
     return jsontext.restore(jsontext.plain(value, exact=True))
+
+
+def write_config(folder: Where, config: Mapping[str, Any]) -> None:
+    """Replace the resolved configuration of a run, whole or not at all; only its owner may."""
+    files.write_bytes(RunFolder(folder).config, _config_text(config).encode())
+
+
+def _config_text(config: Mapping[str, Any]) -> str:
+    return _HEADER + yaml.safe_dump(_yaml_plain(config), sort_keys=False, allow_unicode=True, width=120)
