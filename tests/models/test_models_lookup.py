@@ -122,6 +122,7 @@ def test_a_gguf_file_is_converted_once_and_computes_the_same(tmp_path: Path) -> 
     renderer = make_renderer(ref)
     assert renderer.encode("a 12") == list(b"a 12")  # digits stay apart although the file has a token for 12
     assert (renderer.eos_ids, renderer.context_length) == ({257}, 512)
+    assert renderer.tokenizer.model_max_length == 512
     assert "quantization" not in (ref.folder / "config.json").read_text(encoding="utf-8")
 
     shutil.copy(file, tmp_path / "copy.gguf")
