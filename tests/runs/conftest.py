@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +18,16 @@ CONFIG = {"name": "sums", "model": "tiny-random", "train": {"learning_rate": 1e-
 
 
 @pytest.fixture
-def runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place for runs, which is also where the environment points."""
-    path = tmp_path / "runs"
-    monkeypatch.setenv("DRAGONET_RUNS_DIR", str(path))
-    return path
+def runs_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty place for runs, which is also where the environment points.
+
+    It lies in memory where that can be: waiting for a disk some thousand times would show nothing.
+    """
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as place:
+        path = Path(place) / "runs"
+        monkeypatch.setenv("DRAGONET_RUNS_DIR", str(path))
+        yield path
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def run(runs_dir: Path) -> RunFolder:
 
 @pytest.fixture
 def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a real Python process from source text; what is still alive at the end is killed."""
+    """Start a real Python process from source text, in a group of its own; what is alive at the end is killed."""
     started: list[subprocess.Popen[str]] = []
 
     def start(source: str, *arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
@@ -43,6 +49,7 @@ def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **(env or {})},
+            start_new_session=True,
         )
         started.append(process)
         return process

@@ -274,7 +274,9 @@ def test_a_full_disk_costs_no_earlier_checkpoint(writer: Any, full_disk: Path) -
 def test_a_full_disk_leaves_no_half_row(full_disk: Path) -> None:
     run = RunFolder(full_disk)
     append_metrics(run, {"step": 1})
+    before = run.metrics.read_bytes()
     with pytest.raises(RunError, match="the disk is full"):
         append_metrics(run, {"step": 2, "text": "x" * 400_000})
+    assert run.metrics.read_bytes() == before
     append_metrics(run, {"step": 3})
     assert [row["step"] for row in read_metrics(run)] == [1, 3]

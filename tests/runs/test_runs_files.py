@@ -67,10 +67,11 @@ def test_a_type_without_a_place_is_named_with_its_path() -> None:
 
 def test_a_row_is_one_line_for_every_reader() -> None:
     text = "a\u2028b\u2029c\x85d\ne\x0bf\x1cg 日本"
-    line = jsontext.row({"text": text, "lone": "\ud800"})
-    assert len(line.decode().splitlines()) == 1
-    assert strict(line) == {"schema": 1, "text": text, "lone": "\ud800"}
-    assert "日本".encode() in jsontext.row({"text": text})
+    for extra in ({}, {"lone": "\ud800"}):  # a lone surrogate has no UTF-8, so its row is written in ASCII
+        line = jsontext.row({"text": text, **extra})
+        assert len(line.decode().splitlines()) == 1
+        assert strict(line) == {"schema": 1, "text": text, **extra}
+        assert ("日本".encode() in line) is not bool(extra)
 
 
 def test_a_document_of_a_later_version_is_refused(tmp_path: Path) -> None:
@@ -183,3 +184,12 @@ def test_a_finished_swap_only_loses_its_rest(tmp_path: Path) -> None:
     files.recover_folders(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["adapter"]
     assert (tmp_path / "adapter" / "w").read_text() == "new"
+
+
+def test_a_folder_is_out_of_sight_before_it_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "w").write_text("x")
+    seen: list[list[str]] = []
+    files.remove_folder(tmp_path / "step-1", lambda: seen.append([p.name[:8] for p in tmp_path.iterdir()]))
+    assert seen == [[".step-1."]]
+    assert list(tmp_path.iterdir()) == []

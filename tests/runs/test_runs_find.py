@@ -35,7 +35,7 @@ def test_a_run_is_a_folder_an_id_a_prefix_or_last(
     assert find_run("last") == plums
     monkeypatch.chdir(runs_dir)
     assert find_run(apples.id, tmp_path) == apples, "a folder right here needs no runs_dir"
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(runs_dir.parent)
     assert find_run(f"./runs/{apples.id}/") == apples
     monkeypatch.delenv("DRAGONET_RUNS_DIR")
     assert find_run(pears.id, runs_dir) == pears

@@ -33,7 +33,8 @@ from dragonet.runs import (
     wait,
 )
 from dragonet.runs.lock import FileLock, is_held
-from dragonet.runs.process import kill_tree
+from dragonet.runs.process import kill_tree, process_started
+from dragonet.runs.status import hand_over, queue
 
 Child = Callable[..., "subprocess.Popen[str]"]
 
@@ -127,6 +128,17 @@ def test_before_its_first_word_it_is_queued_under_its_pid(run: RunFolder, launch
     os.kill(pid, signal.SIGKILL)
     until(lambda: read_status(run).gone)
     assert "last state: queued" in (read_status(run).reason or "")
+
+
+def test_a_child_that_has_spoken_first_is_not_spoken_over(run: RunFolder, child: Child) -> None:
+    other = child("import time; time.sleep(60)")
+    queue(run)
+    start(run, pid=other.pid, pid_started=process_started(other.pid))
+    hand_over(run, os.getpid())
+    assert (read_status(run).state, read_status(run).pid) == ("running", other.pid)
+    finish(run, "succeeded")
+    hand_over(run, os.getpid())
+    assert (read_status(run).state, read_status(run).pid) == ("succeeded", other.pid)
 
 
 def test_what_it_printed_before_it_died_is_in_the_reason(run: RunFolder, launched: Callable[..., int]) -> None:
@@ -358,7 +370,7 @@ def test_an_owner_that_is_about_to_leave_is_waited_for(run: RunFolder) -> None:
 
 
 def test_a_copy_from_another_host_can_be_resumed_and_says_so(run: RunFolder) -> None:
-    start(run, host="elsewhere", pid=os.getppid())
+    start(run, host="elsewhere", pid=os.getppid(), pid_started=process_started(os.getppid()))
     prepare_resume(run)
     with acquire(run) as owner:
         assert "host elsewhere" in owner.notices[0]

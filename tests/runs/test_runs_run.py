@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -118,7 +119,7 @@ def test_ctrl_c_reaches_the_command_once(
     process = child(source, run, inner)
     while read_status(run).state != "running":
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal signals the whole group
     out, err = process.communicate(timeout=20)
     assert out == "back\n", err
     assert read_status(run).reason == "Ctrl-C"

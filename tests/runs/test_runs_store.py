@@ -86,6 +86,19 @@ def test_runs_of_one_second_are_numbered(runs_dir: Path) -> None:
     assert ids == ["20310506-123045-a-sft", "20310506-123045-a-sft-2", "20310506-123045-a-sft-3"]
 
 
+def test_a_place_that_is_taken_in_the_last_instant_is_passed_by(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = create_run(runs_dir, name="a", stage="sft", config={"n": 1}, now=NOON)
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)  # as if it had been free when it was looked at
+    second = create_run(runs_dir, name="a", stage="sft", config={"n": 2}, now=NOON)
+    assert second.id == f"{first.id}-2"
+    assert [read_config(run)["n"] for run in (first, second)] == [1, 2]
+    with pytest.raises(RunError, match="exists already"):
+        create_run_at(first.path, name="a", stage="sft", config={"n": 3})
+    assert sorted(p.name for p in runs_dir.iterdir()) == [first.id, second.id]
+
+
 def test_threads_that_create_at_once_get_a_run_each(runs_dir: Path) -> None:
     made: list[RunFolder] = []
 
