@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -122,7 +122,7 @@ class Estimator:
     needs: frozenset[str] = frozenset()
     loss: str = "ppo_clip"
     aggregate: str = "token_mean"
-    options: Mapping[str, tuple[str, ...]] = types.MappingProxyType({})
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, batch: GroupBatch) -> FloatArray:
         """Return the advantages (P, G, T) of a round."""
@@ -130,7 +130,7 @@ class Estimator:
         return result
 
 
-_VARIANCE: Final = types.MappingProxyType({"variance": ("biased", "unbiased")})
+_VARIANCE: Final[Mapping[str, tuple[str, ...]]] = types.MappingProxyType({"variance": ("biased", "unbiased")})
 
 _TABLE: Final = (
     Estimator(

@@ -131,7 +131,7 @@ class LocalLearner:
             if not finite:
                 break
             loss.backward()  # type: ignore[no-untyped-call]
-            sums["loss"] += float(loss)
+            sums["loss"] += float(loss.detach())
         report = self._step.apply(loss_is_finite=finite)
         tokens = max(sums["tokens"], 1.0)
         metrics = {
