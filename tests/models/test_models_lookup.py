@@ -181,15 +181,41 @@ def test_a_run_on_a_run_folds_both_in_order(tiny: ModelRef, tmp_path: Path) -> N
     load_base(ref, device="cpu", dtype="float32")
 
 
-def test_a_moved_run_with_its_own_copies_needs_no_other_run(tiny: ModelRef, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "second", "/gone/first", tiny)
-    shutil.copytree(run / "adapter", run / "earlier" / "0")
-    lineage = {"base": {"id": "tiny-random"}, "adapters": ["earlier/0"]}
+def test_a_lineage_is_followed_while_its_adapters_are_there(tiny: ModelRef, tmp_path: Path) -> None:
+    """The config names the first run, whose adapter the lineage lists too: it must not be folded twice."""
+    first = make_run(tmp_path / "first", "tiny-random", tiny)
+    second = make_run(tmp_path / "second", str(first), resolve(str(first)), seed=1)
+    lineage = {"model": {"name": "tiny-random", "kind": "run", "revision": None}, "adapters": [str(first / "adapter")]}
+    (second / "lineage.json").write_text(json.dumps(lineage), encoding="utf-8")
+    assert resolve(str(second)).adapters == (first / "adapter", second / "adapter")
+
+    lineage["adapters"] = ["/gone/first/adapter"]  # the folders moved: the run that the config names still serves
+    (second / "lineage.json").write_text(json.dumps(lineage), encoding="utf-8")
+    assert resolve(str(second)).adapters == (first / "adapter", second / "adapter")
+
+    first.rename(second / "earlier")  # a copy inside the run needs no other folder
+    lineage["adapters"] = ["earlier/adapter"]
+    (second / "lineage.json").write_text(json.dumps(lineage), encoding="utf-8")
+    assert resolve(str(second)).adapters == (second / "earlier" / "adapter", second / "adapter")
+    assert resolve(str(second)).folder == tiny.folder
+    shutil.rmtree(second / "earlier")
+    with pytest.raises(ModelError, match=r"the base of .*second: no model at .*first: there is no such folder"):
+        resolve(str(second))
+
+
+def test_a_lineage_knows_where_a_relative_base_was(
+    tiny: ModelRef, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", "./model", tiny)
+    lineage = {"model": {"name": str(folder), "kind": "folder", "revision": None}, "adapters": []}
     (run / "lineage.json").write_text(json.dumps(lineage), encoding="utf-8")
-    assert resolve(str(run)).adapters == (run / "earlier" / "0", run / "adapter")
-    shutil.rmtree(run / "earlier")
-    with pytest.raises(ModelError, match=r"names an earlier adapter in lineage\.json that is not there"):
+    assert resolve(str(run)).folder == folder
+    folder.rename(tmp_path / "moved")  # gone from there: the config's own words are what is left
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"the base of .*run: no model at .*model: there is no such folder"):
         resolve(str(run))
+    (tmp_path / "moved").rename(tmp_path / "model")
+    assert resolve(str(run)).folder == folder
 
 
 def test_runs_that_cannot_be_continued(tiny: ModelRef, tmp_path: Path) -> None:

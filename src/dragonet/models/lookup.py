@@ -15,7 +15,7 @@ from typing import Final
 from dragonet.errors import ModelError, did_you_mean
 from dragonet.models.bundled import bundled_entry, bundled_folder, bundled_names
 from dragonet.models.convert import Notice, gguf_folder
-from dragonet.models.finished import Origin, is_adapter, is_run, read_adapter, read_run
+from dragonet.models.finished import is_adapter, is_run, read_adapter, read_run
 from dragonet.models.folder import weights_problem
 from dragonet.models.hub import hub_folder
 from dragonet.models.ref import Kind, ModelRef
@@ -40,54 +40,64 @@ def resolve(
     `runs_dir` (default `$DRAGONET_RUNS_DIR`, then `./dragonet_runs`) is where run ids are looked up. `on_notice` is
     told of conversions and downloads. Raises ModelError, saying what to put where, for a model that cannot be had.
     """
-    found = _resolve(str(model), revision, Path(runs_dir) if runs_dir is not None else _runs_dir(), on_notice, 0)
-    return replace(found, trust_remote_code=trust_remote_code)
+    runs = Path(runs_dir) if runs_dir is not None else _runs_dir()
+    name = str(model)
+    adapters: tuple[Path, ...] = ()
+    kind: Kind | None = None
+    for _ in range(_MAX_CHAIN):  # from the last stage down to the model that all of them stand on
+        place = _run_or_adapter(name, runs)
+        if place is None:
+            break
+        _no_revision(name, revision)
+        origin = read_run(place) if is_run(place) else read_adapter(place)
+        kind = kind or ("run" if is_run(place) else "folder")
+        name, revision, adapters = origin.base, origin.revision, (*origin.adapters, *adapters)
+    else:
+        raise ModelError(f"model {model!s}: more than {_MAX_CHAIN} runs build on each other; they form a circle")
+    try:
+        base = _whole(name, revision, on_notice)
+    except ModelError as error:
+        raise error if name == str(model) else ModelError(f"the base of {model!s}: {error}") from error
+    return replace(base, adapters=adapters, kind=kind or base.kind, trust_remote_code=trust_remote_code)
 
 
-def _resolve(model: str, revision: str | None, runs_dir: Path, on_notice: Notice | None, depth: int) -> ModelRef:
-    if depth > _MAX_CHAIN:
-        raise ModelError(f"model {model!r}: more than {_MAX_CHAIN} runs build on each other; they form a circle")
-    local = _local(model, on_notice)
-    if isinstance(local, Path):
-        origin = read_run(local) if is_run(local) else read_adapter(local)
-        kind: Kind = "run" if is_run(local) else "folder"
-        _no_revision(model, revision)
-        return _on_top(origin, kind, runs_dir, on_notice, depth)
-    if local is not None:
-        _no_revision(model, revision)
-        return local
+def _run_or_adapter(model: str, runs_dir: Path) -> Path | None:
+    """The folder of the run or bare adapter that `model` names, or None when it names something else."""
+    if model in bundled_names():
+        return None
+    path = Path(model).expanduser()
+    if path.exists():
+        return path.absolute() if is_run(path) or is_adapter(path) else None
     run = runs_dir / model
-    if _is_plain_name(model) and is_run(run):
-        _no_revision(model, revision)
-        return _on_top(read_run(run), "run", runs_dir, on_notice, depth)
-    return _from_hub(model, revision, on_notice)
+    return run if _is_plain_name(model) and is_run(run) else None
 
 
-def _local(model: str, on_notice: Notice | None) -> ModelRef | Path | None:
-    """A whole model on this machine, the folder of a run or adapter, or None when nothing here has this name."""
+def _whole(model: str, revision: str | None, on_notice: Notice | None) -> ModelRef:
+    """A model with weights of its own: on this machine first, else from the hub."""
+    local = _local(model, on_notice)
+    if local is None:
+        return _from_hub(model, revision, on_notice)
+    _no_revision(model, revision)
+    return local
+
+
+def _local(model: str, on_notice: Notice | None) -> ModelRef | None:
     if model == TINY_NAME:
         return ModelRef(TINY_NAME, tiny_folder(), kind="tiny")
     entry = bundled_entry(model)
     if entry is not None:
         return ModelRef(model, bundled_folder(entry, on_notice=on_notice), kind="bundled")
     path = Path(model).expanduser()
-    if path.suffix.lower() == ".gguf" and (path.exists() or not _HUB_ID.fullmatch(model)):
-        return ModelRef(str(path.absolute()), gguf_folder(path, on_notice=on_notice), kind="gguf")
     if path.is_dir():
-        if is_run(path) or is_adapter(path):
-            return path.absolute()
         problem = weights_problem(path)
         if problem:
             raise ModelError(f"the folder {path.absolute()} is not a usable model: {problem}")
         return ModelRef(str(path.absolute()), path.absolute(), kind="folder")
-    if path.is_file():
+    if path.suffix.lower() == ".gguf" and (path.exists() or not _HUB_ID.fullmatch(model)):
+        return ModelRef(str(path.absolute()), gguf_folder(path, on_notice=on_notice), kind="gguf")
+    if path.exists():
         raise ModelError(f"model {model!r} is a file; give a folder with config.json and weights, or a .gguf file")
     return None
-
-
-def _on_top(origin: Origin, kind: Kind, runs_dir: Path, on_notice: Notice | None, depth: int) -> ModelRef:
-    base = _resolve(origin.base, origin.revision, runs_dir, on_notice, depth + 1)
-    return replace(base, adapters=(*base.adapters, *origin.adapters), kind=kind)
 
 
 def _from_hub(model: str, revision: str | None, on_notice: Notice | None) -> ModelRef:
