@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -215,6 +216,34 @@ def test_an_interrupted_event_loop_leaves_a_usable_engine(model: Any) -> None:
     with forwards(model, then=interrupt), pytest.raises(KeyboardInterrupt):
         sample_all(engine, [request(), request(seed=1)])
     assert len(sample_all(engine, [request()])[0]) == 1
+
+
+def test_an_abandoned_event_loop_leaves_a_usable_engine(model: Any) -> None:
+    engine = make_engine(model, eos_ids=frozenset())
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(engine.sample(request(seed=5)))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert not waiting.done()
+    loop.close()
+    with forwards(model) as shapes:
+        assert len(sample_all(engine, [request()])[0]) == 1
+    assert shapes == [(1, 5), *[(1, 1)] * 7]  # the waiter that nobody awaits any more was dropped
+
+
+def test_two_running_event_loops_are_told_apart(model: Any) -> None:
+    engine = make_engine(model)
+
+    async def ask() -> list[Any]:
+        first = asyncio.create_task(engine.sample(request()))
+        await asyncio.sleep(0)
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(asyncio.run, engine.sample(request()))
+            return [second.exception(), await first]
+
+    error, samples = asyncio.run(ask())
+    assert isinstance(error, RolloutError)
+    assert "another event loop" in str(error)
+    assert len(samples) == 1
 
 
 def test_a_closed_engine_refuses(model: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout_parts import EOS, PAD, as_letters, forwards, make_engine, prompt, request, sample_all, tokens
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from dragonet.models.tiny import TINY_KINDS, tiny_model, tiny_tokenizer
 from dragonet.rollout.decode import Ends, Row
@@ -97,6 +98,19 @@ def test_greedy_is_what_generate_does(kind: str) -> None:
         assert list(sample.token_ids) == wanted[0, length:].tolist()
 
 
+def test_learned_positions_are_counted_from_the_prompt_not_the_padding() -> None:
+    config = GPT2Config(
+        vocab_size=260, n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=EOS
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = GPT2LMHeadModel(config).double().eval()
+    requests = [request(length, n=2, max_new_tokens=10) for length in (3, 30)]
+    for r, samples in zip(requests, sample_all(make_engine(model), requests), strict=True):
+        for sample in samples:
+            assert sample.logprobs == pytest.approx(plain_logprobs(model, r, sample).tolist(), abs=1e-9)
+
+
 def test_generation_settings_of_the_checkpoint_do_not_leak() -> None:
     model = tiny_model(dtype=torch.float64)
     before = sample_all(make_engine(model), [request(n=3)])
@@ -174,6 +188,19 @@ def test_the_tail_tells_what_the_whole_text_tells(texts: list[str], stop: str, s
     hits = [n for n in range(1, len(ids) + 1) if stop in decode(ids[:n])]
     wanted = (hits[0], StopReason.STOP) if hits else (len(ids), StopReason.LENGTH)
     assert first_end(Ends(frozenset(), decode), ids, (stop,)) == wanted
+
+
+def test_a_stop_string_around_tokens_without_text() -> None:
+    texts = ["a" * 20, "s", *[""] * 40, "top"]
+    ends = Ends(frozenset(), lambda ids: "".join(texts[i] for i in ids))
+    assert first_end(ends, [*range(len(texts)), 0], ("stop",)) == (len(texts), StopReason.STOP)
+
+
+def test_what_only_the_start_of_a_tail_shows_does_not_stop() -> None:
+    def decode(ids: Any) -> str:
+        return ("" if ids[0] == 0 else "^") + "x" * len(ids)
+
+    assert first_end(Ends(frozenset(), decode), list(range(30)), ("^",)) == (30, StopReason.LENGTH)
 
 
 def test_a_long_answer_is_not_decoded_whole_at_each_token() -> None:

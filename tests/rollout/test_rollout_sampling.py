@@ -156,6 +156,20 @@ def test_the_last_number_below_one_falls_on_an_entry_that_is_possible(u: float) 
     assert ids.tolist() == ([0, 17, 49_999] if u == 0 else [39_999, 17, 50_000])
 
 
+def test_a_number_on_the_seam_of_two_blocks_stays_on_an_entry_that_is_possible() -> None:
+    for seed in range(50):
+        p = torch.rand(1, 2 * BLOCK + 60, generator=torch.Generator().manual_seed(seed))
+        p[0, BLOCK : BLOCK + 50] = 0
+        rounded, exact = p[:, :BLOCK].sum().double(), p[:, :BLOCK].double().sum()
+        if rounded > exact:  # the float32 sum reaches past the last entry of the block
+            break
+    else:
+        raise AssertionError("no seed rounds up")
+    blocks = torch.nn.functional.pad(p, (0, 196)).view(1, -1, BLOCK).sum(-1).double()
+    ids = invert(p, (rounded + exact)[None] / 2 / blocks.sum())
+    assert ids.tolist() == [BLOCK - 1]
+
+
 def test_large_vocabulary_frequencies_per_block_have_no_drift() -> None:
     p = torch.softmax(torch.randn(1, 49_152, generator=torch.Generator().manual_seed(0)), -1)
     n = 4000

@@ -155,10 +155,10 @@ class LocalEngine:
         self._queue.append(job)
         self._arrived += 1
         if self._server is None:
-            self._server = loop.create_task(self._serve())
+            self._server = loop.create_task(self._serve(loop))
         return await job.future
 
-    async def _serve(self) -> None:
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             while True:
                 await self._settle()
@@ -167,7 +167,8 @@ class LocalEngine:
                     return
                 self._run(self._admit())
         finally:
-            self._server = None
+            if self._loop is loop:  # an abandoned loop's task may be collected while another loop is served
+                self._server = None
 
     async def _settle(self) -> None:
         """Wait until the event loop has run idle, so that all who are about to ask are answered together."""

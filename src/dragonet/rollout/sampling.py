@@ -83,13 +83,12 @@ class Sampler:
     def _cut(self, p: Tensor) -> Tensor:
         if self._min_p is None and self._top_k is None and self._top_p is None:
             return p
-        best = p.amax(-1, keepdim=True)  # (B, 1)
-        threshold = torch.zeros_like(best) if self._top_k is None else _kth(p, self._top_k)
+        threshold = torch.zeros_like(p[:, :1]) if self._top_k is None else _kth(p, self._top_k)  # (B, 1)
         if self._top_p is not None:
             threshold = torch.maximum(threshold, _nucleus(p, threshold, self._top_p))
         if self._min_p is not None:
-            threshold = torch.maximum(threshold, best * self._min_p.to(p.dtype))
-        return torch.where(p >= torch.minimum(threshold, best), p, 0)
+            threshold = torch.maximum(threshold, p.amax(-1, keepdim=True) * self._min_p.to(p.dtype))
+        return torch.where(p >= threshold, p, 0)
 
 
 def invert(p: Tensor, uniform: Tensor) -> Tensor:
