@@ -68,7 +68,8 @@ def test_siblings_dataclasses_and_pickling_work(tmp_path: Path) -> None:
         "class Point:\n"
         "    x: int\n"
         "def reward():\n"
-        "    return pickle.loads(pickle.dumps(Point(VALUE))).x, __name__, pickle.loads(pickle.dumps(reward)) is reward\n"
+        "    copies = pickle.loads(pickle.dumps((Point(VALUE), reward)))\n"
+        "    return copies[0].x, __name__, copies[1] is reward\n"
     )
     assert run(LOAD, tmp_path / "my reward.py", "reward") == "(3, 'my_reward', True)\n"
 

@@ -110,7 +110,7 @@ def user_traceback(error: BaseException, filename: str, limit: int = 5) -> str:
     """Describe an exception with the lines that lie in the user's file or beside it, innermost last."""
     folder = str(Path(filename).parent)
     try:
-        message = str(error)
+        message = printable(str(error))
     except Exception:
         message = "(its message cannot be shown)"
     kind = type(error).__name__

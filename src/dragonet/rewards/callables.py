@@ -72,7 +72,10 @@ class _Cutting:
                 f"the source of {thing.__name__!r} cannot be found (typed into an interpreter, perhaps); put it into a "
                 'Python file and use reward("custom", file="my_reward.py", fn=...)'
             ) from None
-        for name in sorted(_names(tree, thing)):
+        inside, around = _names(tree, thing)
+        for name in sorted(inside | around):
+            if name in around and name not in scope:
+                raise UserCodeError(self._unkept(f"{name!r}, a variable of the function around it,"))
             if name not in self._seen and name in scope:
                 self._seen.add(name)
                 self._keep(name, scope[name])
@@ -80,18 +83,14 @@ class _Cutting:
 
     def _keep(self, name: str, value: Any) -> None:
         home, real = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-        alias = "" if real == name else f" as {name}"
         if isinstance(value, ModuleType):
             self._imports.append(f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"))
-        elif inspect.isfunction(value) or inspect.isclass(value):
-            if home != self._function.__module__ and getattr(sys.modules.get(home or ""), real, None) is value:
-                self._imports.append(f"from {home} import {real}{alias}")
-                return
+        elif (inspect.isfunction(value) or inspect.isclass(value)) and home == self._function.__module__:
             self._define(value, _scope(value) if inspect.isfunction(value) else self._function.__globals__)
             if value.__name__ != name:
                 self._definitions.append(f"{name} = {value.__name__}\n")
-        elif getattr(sys.modules.get(home or ""), real or name, None) is value and home not in (None, "__main__"):
-            self._imports.append(f"from {home} import {real or name}{alias if real else ''}")
+        elif real and home != "__main__" and getattr(sys.modules.get(home or ""), real, None) is value:
+            self._imports.append(f"from {home} import {real}" + ("" if real == name else f" as {name}"))
         else:
             self._constants.append(f"{name} = {self._written(name, value)}")
 
@@ -103,10 +102,13 @@ class _Cutting:
                 return repr(value)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             pass
-        raise UserCodeError(
-            f"the reward function {self._function.__name__!r} uses {name!r} ({type(value).__name__}), which cannot be "
-            'copied to a worker; put the function and what it needs into a Python file and use reward("custom", '
-            f'file="my_reward.py", fn={self._function.__name__!r})'
+        raise UserCodeError(self._unkept(f"{name!r} ({type(value).__name__}), which cannot be copied to a worker"))
+
+    def _unkept(self, what: str) -> str:
+        name = self._function.__name__
+        return (
+            f"the reward function {name!r} uses {what}; put the function and what it needs into a Python file and use "
+            f'reward("custom", file="my_reward.py", fn={name!r})'
         )
 
 
@@ -122,17 +124,21 @@ def _scope(function: FunctionType) -> Mapping[str, Any]:
     return {**function.__globals__, **closed}
 
 
-def _names(tree: ast.Module, thing: Any) -> set[str]:
-    """Return the global or enclosing names that a definition reads."""
-    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(dir(builtins))
+def _names(tree: ast.Module, thing: Any) -> tuple[set[str], set[str]]:
+    """Return the free names that a definition reads when it is called, and those it reads when it is defined."""
+    read = _read(tree) - set(dir(builtins))
     if not inspect.isfunction(thing):
-        return read
-    used = _code_names(thing.__code__)
-    for node in ast.walk(tree):
+        return read, set()
+    around = set()
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            at_definition = [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
-            used |= {n.id for part in at_definition for n in ast.walk(part) if isinstance(n, ast.Name)}
-    return read & used
+            parts = [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
+            around = set().union(*map(_read, parts)) & read
+    return read & _code_names(thing.__code__), around
+
+
+def _read(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _code_names(code: CodeType) -> set[str]:

@@ -47,7 +47,7 @@ def fold(text: str) -> str:
     if text.isascii():
         text = text.lower()
     else:
-        text = unicodedata.normalize("NFC", _decompose(_decompose(text).casefold())).translate(_QUOTES).strip(EDGES)
+        text = unicodedata.normalize("NFC", _decompose(text).casefold()).translate(_QUOTES).strip(EDGES)
     return " ".join(text.split())
 
 

@@ -31,7 +31,7 @@ _LETTER = rf"[^\W\d_{UNSPACED}]"
 _JOIN = rf"(?:\{{,\}}|,\\!|\\[,!]|[.,'’ʼ{_SLASHES}:^_\u00a0\u2007\u2009\u202f{_DASH}])"
 # A run is digits and single joiners, taken whole and never given back, so that no text is scanned twice.
 _TOKEN = re.compile(
-    rf"(?<![0-9])(?:(?<!{_LETTER})(?<!{_LETTER}_)|(?<=USD)|(?<=EUR)|(?<=GBP)|(?<=JPY)|(?<=CNY)|(?<=INR)|(?<=CHF)|(?<=Rs))"
+    rf"(?<![0-9])(?<![0-9]\.)(?:(?<!{_LETTER})(?<!{_LETTER}_)|(?<=USD)|(?<=EUR)|(?<=GBP)|(?<=JPY)|(?<=CNY)|(?<=INR)|(?<=CHF)|(?<=Rs))"
     rf"(?P<run>[0-9]++(?:{_JOIN}[0-9]++)*+)"
     rf"(?:[eE](?P<e>[+{_DASH}]?[0-9]++)(?![^\W_])"
     rf"|\s?(?:[×x*·⋅]|\\times|\\cdot)\s?10(?:\^\{{?(?P<power>[+{_DASH}]?[0-9]++)\}}?|(?P<raised>[⁺⁻]?[{_SUPERSCRIPTS}]++)))?"
