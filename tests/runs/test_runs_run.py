@@ -104,7 +104,7 @@ def test_ctrl_c_reaches_the_command_once(
                 start(sys.argv[2])
                 while not stop.requested:
                     time.sleep(0.01)
-                time.sleep(0.2)  # a second signal would be raised in here
+                time.sleep(0.6)  # a second signal would be raised in here; Popen passes one on after a quarter second
                 finish(sys.argv[2], "cancelled", reason=stop.reason)
             print("{}")
             """

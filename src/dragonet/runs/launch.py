@@ -204,9 +204,9 @@ class StopSignal:
     @property
     def reason(self) -> str | None:
         """What asked to stop, as a phrase for status.json; None when nothing did."""
-        if self._caught is not None:
-            return self._caught
-        return "a request to cancel" if self._request.exists() else None
+        if self._request.exists():  # asked first, as `cancel` leaves the request before it sends SIGTERM
+            return "a request to cancel"
+        return self._caught
 
     @property
     def requested(self) -> bool:

@@ -52,10 +52,8 @@ def process_started(pid: int) -> float | None:
         process = psutil.Process(pid)
         with process.oneshot():
             return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+    except psutil.Error:  # gone, or hidden from this user; the lock of a run tells the two apart
         return None
-    except psutil.AccessDenied:
-        return psutil.Process(pid).create_time()
 
 
 def process_alive(pid: int | None, started: float | None) -> bool:
