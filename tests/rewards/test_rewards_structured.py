@@ -50,6 +50,7 @@ def test_json_keys_are_shared_out() -> None:
 values = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
 )
 
 
@@ -115,7 +116,7 @@ def test_regex_that_backtracks_is_worth_nothing_and_counted() -> None:
     evil = reward("regex", pattern=r"^(\w+\s?)*$")
     began = time.monotonic()
     got = score(evil, "word " * 30 + "!")
-    assert time.monotonic() - began < 4  # a hang guard: 0.7 s and the start of a worker
+    assert time.monotonic() - began < 4  # a hang guard: 0.5 s and the start of a worker
     assert (got.value, got.logs) == (0.0, {"timeout": 1.0})
     assert score(evil, "word word").value == 1
     evil.close()

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from dragonet import data, models, runs
 from dragonet.assemble.build import Built, Scorer, build, describe
 from dragonet.assemble.changes import changed_config, run_config
+from dragonet.assemble.prepare import model_of
 from dragonet.config import RunConfig
 from dragonet.errors import DragonetError, RunError
 from dragonet.learn.evaluate import Evaluation, compare
@@ -121,14 +122,8 @@ def load(
     folder: RunFolder, config: RunConfig, *, on_output: Callable[[str], None] = lambda text: None
 ) -> tuple[Built, Mapping[str, list[Prompt]]]:
     """Build the parts of a run from its folder alone; `on_output` is told what user functions print."""
-    section = config.model
-    ref = models.resolve(
-        section.id,
-        revision=section.revision,
-        runs_dir=folder.path.parent,
-        trust_remote_code=section.trust_remote_code,
-    )
-    renderer = models.make_renderer(ref, section.chat_template)
+    ref = model_of(folder, config)
+    renderer = models.make_renderer(ref, config.model.chat_template)
     rewards = RewardSet(as_rewards(list(config.rewards)))
     prompts = {side: _prompts(folder, side) for side in ("train", "eval")}
     built = build(config, ref, renderer, Scorer(rewards, on_output), prompts["train"], prompts["eval"])

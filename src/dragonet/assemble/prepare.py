@@ -7,7 +7,8 @@ tokenizer and no weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dragonet import data, models, runs
@@ -47,15 +48,8 @@ def prepare(
     `dataset` and `reward_objects` take the place of the config's when given. Raises the DragonetError of whatever
     cannot work, before anything is written.
     """
-    section = config.model
-    ref = models.resolve(
-        section.id,
-        revision=section.revision,
-        runs_dir=config.runs_dir,
-        trust_remote_code=section.trust_remote_code,
-        on_notice=on_notice,
-    )
-    renderer = models.make_renderer(ref, section.chat_template)
+    ref = _resolve(config, on_notice)
+    renderer = models.make_renderer(ref, config.model.chat_template)
     mapped = _mapped(config, dataset)
     rewards = RewardSet(reward_objects if reward_objects is not None else as_rewards(list(config.rewards)))
     split = mapped.split(config.data.eval, config.data.min_eval, config.data.max_eval, config.data.seed)
@@ -78,9 +72,11 @@ def create(prepared: Prepared) -> runs.RunFolder:
         "data/train.jsonl": data.prompts_to_jsonl(prepared.train),
         "data/eval.jsonl": data.prompts_to_jsonl(prepared.held_out),
     }
+    earlier = {f"earlier/{place}": folder for place, folder in enumerate(prepared.ref.adapters)}
+    adapters = {f"{home}/{file.name}": file.read_bytes() for home, folder in earlier.items() for file in _files(folder)}
     lineage = runs.lineage(
         model={"name": prepared.ref.name, "kind": prepared.ref.kind, "revision": prepared.ref.revision},
-        adapters=prepared.ref.adapters,
+        adapters=list(earlier),
         data=prompts,
         rewards=reward_files,
     )
@@ -89,8 +85,24 @@ def create(prepared: Prepared) -> runs.RunFolder:
         name=prepared.config.name,
         stage=STAGE,
         config=config,
-        files={**prompts, **reward_files, "lineage.json": lineage},
+        files={**prompts, **reward_files, **adapters, "lineage.json": lineage},
     )
+
+
+def model_of(folder: runs.RunFolder, config: RunConfig) -> models.ModelRef:
+    """Return the model of a run that exists: its base, and the earlier adapters from the run's own folder.
+
+    The runs it builds on may have moved or gone since.
+    """
+    lineage = runs.read_json(folder, "lineage.json")
+    if not lineage["adapters"]:
+        return _resolve(config)
+    base = models.resolve(
+        lineage["model"]["name"],
+        revision=lineage["model"]["revision"],
+        trust_remote_code=config.model.trust_remote_code,
+    )
+    return replace(base, adapters=tuple(folder.path / adapter for adapter in lineage["adapters"]))
 
 
 def sampling_renderer(config: RunConfig, renderer: models.Renderer) -> Any:
@@ -98,6 +110,21 @@ def sampling_renderer(config: RunConfig, renderer: models.Renderer) -> Any:
     if config.data.long_prompts != "truncate_left":
         return renderer
     return TruncatedRenderer(renderer, prompt_room(renderer, config.reinforce.max_new_tokens))
+
+
+def _resolve(config: RunConfig, on_notice: Callable[[str], None] | None = None) -> models.ModelRef:
+    section = config.model
+    return models.resolve(
+        section.id,
+        revision=section.revision,
+        runs_dir=config.runs_dir,
+        trust_remote_code=section.trust_remote_code,
+        on_notice=on_notice,
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 def _mapped(config: RunConfig, dataset: data.Dataset | None) -> data.Dataset:
