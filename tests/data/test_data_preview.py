@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -23,6 +23,9 @@ class Spelled:
     """A renderer whose tokens are characters; the special ones are upper case."""
 
     notices = ("a system message is added",)
+
+    def notices_about(self, conversations: Iterable[Sequence[Message]]) -> tuple[str, ...]:
+        return self.notices if list(conversations) else ()
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         return [ord(c) for message in messages for c in message["role"][0].upper() + message["content"]]

@@ -112,14 +112,20 @@ def test_a_model_without_any_end_token_is_refused(tiny: ModelRef, tmp_path: Path
 
 
 def test_a_default_system_message_is_noticed_with_its_words() -> None:
-    (notice,) = custom(DEFAULT_SYSTEM + CHATML + OPENING).notices
+    renderer = custom(DEFAULT_SYSTEM + CHATML + OPENING)
+    (notice,) = renderer.notices
     assert "custom adds its own system message when none is given: 'Be nice.'" in notice
+    assert renderer.notices_about([({"role": "system", "content": "x"}, *USER), USER]) == (notice,)
+    assert renderer.notices_about([({"role": "system", "content": "x"}, *USER)]) == ()
 
 
 def test_a_dropped_system_message_is_noticed() -> None:
     template = "{% for m in messages if m.role != 'system' %}{{ m.content }}<|im_end|>{% endfor %}"
-    (notice,) = custom(template).notices
+    renderer = custom(template)
+    (notice,) = renderer.notices
     assert "leaves out the system message" in notice
+    assert renderer.notices_about([({"role": "system", "content": "x"}, *USER)]) == (notice,)
+    assert renderer.notices_about([USER]) == ()
 
 
 @pytest.mark.parametrize("prefix", ["", "{{ bos_token }}", "{{ bos_token }}{{ '\n' }}"])

@@ -60,7 +60,8 @@ def prepare(
         rewards.check([*train, *held_out])
     finally:
         rewards.close()
-    notices = (*config.notices, *mapped.notices, *split.notices, *renderer.notices, *cut, *cut_held_out)
+    about = renderer.notices_about([prompt.messages for prompt in [*train, *held_out]])
+    notices = (*config.notices, *mapped.notices, *split.notices, *about, *cut, *cut_held_out)
     return Prepared(config, ref, renderer, train, held_out, rewards, tuple(dict.fromkeys(notices)))
 
 
@@ -76,6 +77,7 @@ def create(prepared: Prepared) -> runs.RunFolder:
     adapters = {f"{home}/{file.name}": file.read_bytes() for home, folder in earlier.items() for file in _files(folder)}
     lineage = runs.lineage(
         model={"name": prepared.ref.name, "kind": prepared.ref.kind, "revision": prepared.ref.revision},
+        parents=[prepared.config.model.id] if prepared.ref.kind == "run" else [],
         adapters=list(earlier),
         data=prompts,
         rewards=reward_files,

@@ -6,7 +6,7 @@ room that loads a model's tokenizer, and only when it is called with a model's n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from dragonet.types import Message, Prompt
@@ -17,8 +17,7 @@ __all__ = ["PreviewRenderer", "preview_prompts"]
 class PreviewRenderer(Protocol):
     """The part of `dragonet.models.Renderer` that a preview needs."""
 
-    @property
-    def notices(self) -> tuple[str, ...]: ...
+    def notices_about(self, conversations: Iterable[Sequence[Message]]) -> tuple[str, ...]: ...
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
     def decode_raw(self, ids: Sequence[int]) -> str: ...
@@ -32,7 +31,8 @@ def preview_prompts(prompts: Sequence[Prompt], model: str | PreviewRenderer, not
         ids = renderer.prompt_ids(prompt.messages)
         reference = "no reference" if prompt.reference is None else f"reference: {prompt.reference}"
         blocks.append(f"--- row {prompt.index + 1} · {len(ids)} tokens · {reference}\n{_marked(ids, renderer)}")
-    said = [f"note: {notice}" for notice in dict.fromkeys((*notices, *renderer.notices))]
+    about = renderer.notices_about([prompt.messages for prompt in prompts])
+    said = [f"note: {notice}" for notice in dict.fromkeys((*notices, *about))]
     return "\n".join([*blocks, *(["---", *said] if said else [])])
 
 

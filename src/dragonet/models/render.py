@@ -6,7 +6,7 @@ guessed from a model's name: what ends a turn, and whether a system message is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ class Renderer:
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self.eos_ids, default=0)
         self.pad_id: int = int(pad)
         self.context_length: int = context_length or _tokenizer_limit(tokenizer)
-        self.notices: tuple[str, ...] = _system_notices(self)
+        self._adds_system, self._drops_system = _system_notices(self)
+        self.notices: tuple[str, ...] = self._adds_system + self._drops_system
 
     def prompt_text(self, messages: Sequence[Message]) -> str:
         """Return the rendered prompt with its special tokens, ready for the assistant's answer.
@@ -61,6 +62,11 @@ class Renderer:
         if self.chat_template is None:
             return self._bos_text + "\n\n".join(_plain(message.get("content")) for message in cleaned)
         return self._render(cleaned, add_generation_prompt=True)
+
+    def notices_about(self, conversations: Iterable[Sequence[Message]]) -> tuple[str, ...]:
+        """Return those of `notices` that concern at least one of these conversations."""
+        given = {any(message.get("role") == "system" for message in messages) for messages in conversations}
+        return (self._adds_system if False in given else ()) + (self._drops_system if True in given else ())
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of `prompt_text`, with the begin token at most once."""
@@ -183,26 +189,26 @@ def _turn_end(renderer: Renderer, added: Mapping[int, Any]) -> set[int]:
     return {ids[0]} if ids and ids[0] in added else set()
 
 
-def _system_notices(renderer: Renderer) -> tuple[str, ...]:
-    """What the template does to system messages that a user would not expect, found by rendering probes."""
+def _system_notices(renderer: Renderer) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the template does without and with a system message that a user would not expect, found by probes."""
     if renderer.chat_template is None:
-        return ()
-    notices = []
+        return (), ()
+    adds, drops = [], []
     added = _added_system(renderer)
     if added:
-        notices.append(
+        adds.append(
             f"the chat template of {renderer.name} adds its own system message when none is given: {added!r}; "
             "set a system message to replace it"
         )
     given = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}]
     try:
         if _SYSTEM not in renderer._render(given, add_generation_prompt=True):
-            notices.append(
+            drops.append(
                 f"the chat template of {renderer.name} leaves out the system message; put its text into the prompt"
             )
     except ModelError:
         pass  # a template that refuses a system message says so when one is given
-    return tuple(notices)
+    return tuple(adds), tuple(drops)
 
 
 def _added_system(renderer: Renderer) -> str:
