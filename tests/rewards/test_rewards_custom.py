@@ -145,7 +145,7 @@ def test_a_bad_completion_fails_alone() -> None:
         "    if completion == 'exit': os._exit(3)\n"
         "    if completion == 'hang': time.sleep(600)\n"
         "    return dragonet.NA if completion == 'na' else float(completion)\n",
-        timeout_s=0.4,
+        timeout_s=0.8,
     )
     texts = ["1", "exit", "2", "hang", "na", "x", "3"]
     rollouts = [Rollout(Prompt(()), (), text, StopReason.EOS) for text in texts]
