@@ -39,12 +39,17 @@ class Plan:
 
 @dataclass(slots=True)
 class Progress:
-    """Where the run stands; saved in each checkpoint. `version` counts published weights."""
+    """Where the run stands; saved in each checkpoint.
+
+    `version` counts published weights. `elapsed_s` is all time in the loop, evaluations and saving included; `rounds_s`
+    is that of the rounds alone.
+    """
 
     step: int = 0
     round: int = 0
     version: int = 0
     elapsed_s: float = 0.0
+    rounds_s: float = 0.0
     save_share: float = 0.0
     flat_streak: int = 0
     had_gradient: bool = False
@@ -84,7 +89,7 @@ def train(parts: Parts, plan: Plan, progress: Progress) -> str | None:
     Raises RewardError when too many rewards failed, TrainingError when nothing could be learned.
     """
     if progress.step == 0:
-        _evaluate(parts, 0)
+        _evaluate(parts, progress)
     reason = _why_stop(parts, plan, progress)
     while progress.step < plan.total_steps and reason is None:
         before = progress.step
@@ -96,13 +101,13 @@ def train(parts: Parts, plan: Plan, progress: Progress) -> str | None:
             raise
         finished = progress.step >= plan.total_steps
         if _due(plan.eval_steps, before, progress.step) and not finished:
-            _evaluate(parts, progress.step)
+            _evaluate(parts, progress)
         reason = _why_stop(parts, plan, progress)
         if finished or reason is not None or _due(plan.save_steps, before, progress.step):
             _save(parts, progress)
     if reason is None or reason.startswith("max_minutes"):
         _judge(parts, progress)
-        _evaluate(parts, progress.step)
+        _evaluate(parts, progress)
     return reason
 
 
@@ -145,8 +150,9 @@ def _rows(
     for n, update in enumerate(updates, start=1):
         progress.step += 1
         progress.elapsed_s += clock.total_s / len(updates)
+        progress.rounds_s += clock.total_s / len(updates)
         progress.had_gradient |= update.get("grad_norm", 0.0) > 0.0
-        per_step = progress.elapsed_s / progress.step
+        per_step = progress.rounds_s / progress.step
         place = {
             "step": progress.step,
             "round": progress.round,
@@ -159,10 +165,12 @@ def _rows(
     return rows
 
 
-def _evaluate(parts: Parts, step: int) -> None:
-    evaluation = parts.evaluate(step)
+def _evaluate(parts: Parts, progress: Progress) -> None:
+    started = time.perf_counter()
+    evaluation = parts.evaluate(progress.step)
     if evaluation is not None:
         parts.journal.evaluated(evaluation)
+    progress.elapsed_s += time.perf_counter() - started
 
 
 def _save(parts: Parts, progress: Progress) -> None:
@@ -170,7 +178,7 @@ def _save(parts: Parts, progress: Progress) -> None:
     parts.journal.save(progress)
     spent = time.perf_counter() - started
     progress.elapsed_s += spent
-    progress.save_share = spent / max(progress.elapsed_s / max(progress.step, 1), 1e-9)
+    progress.save_share = spent / max(progress.rounds_s / max(progress.step, 1), 1e-9)
 
 
 def _due(every: int, before: int, now: int) -> bool:
