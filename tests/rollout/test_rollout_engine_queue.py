@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 from rollout_parts import forwards, make_engine, prompt, request, sample_all, tokens
+from transformers import LlamaForCausalLM
 
 from dragonet.errors import ModelError, RolloutError
 from dragonet.models import adapter_tensors
 from dragonet.models.support import quiet
-from dragonet.models.tiny import tiny_model
+from dragonet.models.tiny import tiny_config, tiny_model
 from dragonet.types import SampleRequest, Sampling
 
 
@@ -269,6 +270,16 @@ def test_the_model_is_left_as_it_was(model: Any) -> None:
     sample_all(make_engine(model), [request()])
     assert {name: module.training for name, module in model.named_modules()} == before
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
+
+
+def test_a_buffer_refreshed_while_sampling_stays_usable_for_training() -> None:
+    config = tiny_config()
+    config.max_position_embeddings = 16
+    config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    model = LlamaForCausalLM(config).eval()
+    before = [b.clone() for b in model.buffers()]
+    sample_all(make_engine(model), [request(30)])
+    assert not all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
     assert not any(b.is_inference() for b in model.buffers())
 
 

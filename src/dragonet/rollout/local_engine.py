@@ -197,16 +197,15 @@ class LocalEngine:
         try:
             with evaluating(self._model):
                 decode_rows(self._forward, rows, self._ends, self._pad_id)
+            for row in rows:
+                row.version = self._version
+            for job in jobs:
+                if job.admitted == len(job.rows) and not job.future.done():
+                    job.future.set_result([_sample(row) for row in job.rows])
         except Exception as error:  # whatever went wrong in the model must not leave anybody waiting
             text = str(error) if isinstance(error, RolloutError) else _explain(error, len(rows))
             for job in jobs:
                 _fail(job, RolloutError(text), error)
-            return
-        for row in rows:
-            row.version = self._version
-        for job in jobs:
-            if job.admitted == len(job.rows) and not job.future.done():
-                job.future.set_result([_sample(row) for row in job.rows])
 
 
 def _sample(row: Row) -> Sample:
