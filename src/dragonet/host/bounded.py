@@ -1,7 +1,8 @@
 """Pattern matching that ends: a handler for a worker that gives up by itself.
 
 CPython's matcher looks for signals while it backtracks, so a timer in the worker's main thread interrupts it and the
-worker lives on; the pool kills it should even that fail.
+worker lives on; the pool kills it should even that fail. The timer counts processor time, so that a busy machine does
+not turn a match into a miss.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ def searcher(pattern: str, flags: int, last: bool, limit_s: float) -> tuple[Call
 
     def handle(text: str) -> list[Any]:
         try:
-            signal.setitimer(signal.ITIMER_REAL, limit_s)
+            signal.setitimer(signal.ITIMER_VIRTUAL, limit_s)
             try:
                 return [find(compiled, text)]
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         except (_Late, MemoryError):
             return []
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGVTALRM, late)
     return handle, None
 
 

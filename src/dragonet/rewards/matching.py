@@ -16,8 +16,8 @@ from dragonet.rewards.judge import MAX_CHARS
 
 __all__ = ["Matcher"]
 
-_SOFT_LIMIT_S = 0.5  # the worker gives up by itself and lives on
-_HARD_LIMIT_S = 1.6  # the worker is killed
+_SOFT_LIMIT_S = 0.5  # of processor time; the worker gives up by itself and lives on
+_HARD_LIMIT_S = 1.6  # of wall time; the worker is killed
 
 
 class Matcher:
