@@ -6,11 +6,17 @@ Exit codes: 0 done, 1 the run failed, 2 bad input or usage, 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
+
+# turns of GNU OpenMP's waiting loop before a thread sleeps; see docs/design.md
+SPIN_COUNT = "2000"
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is loaded, which is later
     from dragonet.cli.app import app
     from dragonet.errors import DragonetError
 
