@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from dragonet import models
-from dragonet.assemble.prepare import sampling_renderer
+from dragonet.assemble.prepare import sampling_renderer, total_steps
 from dragonet.config import RunConfig
-from dragonet.errors import ConfigError
 from dragonet.learn.advantages import ESTIMATORS
 from dragonet.learn.evaluate import Evaluation, evaluation
 from dragonet.learn.learner import LocalLearner
@@ -97,19 +96,6 @@ def describe(config: RunConfig) -> str:
     return describe_objective(objective_of(config), ESTIMATORS[config.reinforce.estimator])
 
 
-def total_steps(config: RunConfig, n_train: int) -> int:
-    """Return the number of optimizer steps: max_steps, or what the epochs come to."""
-    updates = config.reinforce.updates
-    if config.train.max_steps is None:
-        return math.ceil(config.train.epochs * n_train / config.train.batch_size) * updates
-    if config.train.max_steps % updates:
-        raise ConfigError(
-            f"train.max_steps is {config.train.max_steps}, but a round makes reinforce.updates = {updates} steps; "
-            f"take a multiple of {updates}"
-        )
-    return config.train.max_steps
-
-
 def build(
     config: RunConfig,
     ref: models.ModelRef,
@@ -146,7 +132,7 @@ def build(
     settings = OptimizerSettings(
         learning_rate=schedule.learning_rate,
         total_steps=plan.total_steps,
-        warmup=schedule.warmup,
+        warmup=schedule.warmup if schedule.warmup < 1 else plan.total_steps,  # there, 1 is one step
         schedule=schedule.schedule,
         weight_decay=schedule.weight_decay,
         max_grad_norm=schedule.max_grad_norm,

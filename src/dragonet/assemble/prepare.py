@@ -6,6 +6,7 @@ tokenizer and no weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +54,7 @@ def prepare(
     mapped = _mapped(config, dataset)
     rewards = RewardSet(reward_objects if reward_objects is not None else as_rewards(list(config.rewards)))
     split = mapped.split(config.data.eval, config.data.min_eval, config.data.max_eval, config.data.seed)
+    total_steps(config, len(split.train))
     limit, policy = config.reinforce.max_new_tokens, config.data.long_prompts
     train, cut = check_lengths(split.train, renderer, limit, policy)
     held_out, cut_held_out = check_lengths(split.eval, renderer, limit, policy) if split.eval else ([], ())
@@ -89,6 +91,19 @@ def create(prepared: Prepared) -> runs.RunFolder:
         config=config,
         files={**prompts, **reward_files, **adapters, "lineage.json": lineage},
     )
+
+
+def total_steps(config: RunConfig, n_train: int) -> int:
+    """Return the number of optimizer steps: max_steps, or what the epochs come to."""
+    updates = config.reinforce.updates
+    if config.train.max_steps is None:
+        return math.ceil(config.train.epochs * n_train / config.train.batch_size) * updates
+    if config.train.max_steps % updates:
+        raise ConfigError(
+            f"train.max_steps is {config.train.max_steps}, but a round makes reinforce.updates = {updates} steps; "
+            f"take a multiple of {updates}"
+        )
+    return config.train.max_steps
 
 
 def model_of(folder: runs.RunFolder, config: RunConfig) -> models.ModelRef:

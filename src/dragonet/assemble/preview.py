@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dragonet.assemble.build import describe, total_steps
+from dragonet.assemble.build import describe
 from dragonet.assemble.estimate import Estimate, estimate
-from dragonet.assemble.prepare import Prepared
+from dragonet.assemble.prepare import Prepared, total_steps
 from dragonet.config import resolved_yaml
 from dragonet.data.preview import preview_prompts
 
