@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragonet import runs
+from dragonet.assemble.prepare import total_steps
 from dragonet.config import RunConfig, load_config
 from dragonet.config.run import values_of
 from dragonet.errors import ConfigError
@@ -39,12 +40,23 @@ def changed_config(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
             f"a resumed run cannot change {', '.join(refused)}: it would no longer be the same run. It may change "
             f"{', '.join(sorted(CHANGEABLE))}. Start a new run for the rest; `model: {folder.id}` builds on this one"
         )
+    _check_length(folder, after)
     stored = runs.read_config(folder)
     for path, value in changed.items():
         section, key = path.split(".")
         stored.setdefault(section, {})[key] = value
     runs.write_config(folder, stored)
     return after
+
+
+def _check_length(folder: RunFolder, config: RunConfig) -> None:
+    """Raise for a number of steps at which the run cannot end."""
+    made = runs.read_status(folder).step
+    if config.train.max_steps is not None and total_steps(config, n_train=1) < made:
+        raise ConfigError(
+            f"train.max_steps is {config.train.max_steps}, but the run has made {made} steps already; ask for more, or "
+            f"start a new run"
+        )
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from dragonet.assemble.build import Built, Scorer, build, describe
 from dragonet.assemble.changes import changed_config, run_config
 from dragonet.assemble.prepare import model_of
 from dragonet.config import RunConfig
-from dragonet.errors import DragonetError, RunError
+from dragonet.errors import DragonetError, RewardError, RunError
 from dragonet.learn.evaluate import Evaluation, compare
 from dragonet.learn.journal import RunJournal, read_history, restore
 from dragonet.learn.loop import Parts, train
@@ -29,13 +30,14 @@ from dragonet.types import Prompt
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: its last state, the steps it made, and the held-out reward before and after."""
+    """How a run ended: its last state, the steps it made, the held-out reward before and after, and what failed it."""
 
     run: str
     state: str
     steps: int
     reward: Mapping[str, Any]
     reason: str | None = None
+    error: DragonetError | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -43,29 +45,45 @@ class Outcome:
 
 
 def execute(folder: RunFolder, *, overrides: Sequence[str] = (), stream: TextIO | None = None) -> Outcome:
+    """Train a run to its end as `attempt` does, but raise what failed it."""
+    outcome = attempt(folder, overrides=overrides, stream=stream)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def attempt(folder: RunFolder, *, overrides: Sequence[str] = (), stream: TextIO | None = None) -> Outcome:
     """Train a run to its end, from its latest checkpoint where there is one.
 
-    Ctrl-C, SIGTERM or a request to cancel end it after the step with a checkpoint and the state cancelled. Raises the
-    DragonetError that failed the run after recording it.
+    Ctrl-C, SIGTERM or a request to cancel end it after the step with a checkpoint and the state cancelled. A
+    DragonetError that fails the run is recorded and returned. Raises one, and leaves the run as it was, when it cannot
+    go on at all: it is busy, done, or was asked for a change that it must not make.
     """
     runs.prepare_resume(folder, overrides=bool(overrides))
-    with runs.acquire(folder), runs.StopSignal(folder) as stop:
+    with runs.acquire(folder), runs.StopSignal(folder, notify=_announce if stream is not None else None) as stop:
+        config = changed_config(folder, overrides)
         log = runs.RunLog(folder)
         try:
-            config = changed_config(folder, overrides)
             runs.start(folder)
             return _run(folder, config, stop, log, stream)
         except KeyboardInterrupt as error:
             runs.finish(folder, "cancelled", reason=str(error) or "stopped at once")
             raise
         except DragonetError as error:
+            if isinstance(error, RewardError) and any(folder.rewards.iterdir()):
+                error.args = (f"{error}\nThe run has its own copy of the reward: {folder.rewards}",)
             log(f"failed: {type(error).__name__}: {error}")
-            runs.finish(folder, "failed", error=f"{type(error).__name__}: {error}")
-            raise
+            found = runs.finish(folder, "failed", error=f"{type(error).__name__}: {error}")
+            return Outcome(folder.id, "failed", found.step, found.reward or _NOTHING, error=error)
         except BaseException as error:
             log(f"failed: {traceback.format_exc()}")
             runs.finish(folder, "failed", error=f"{type(error).__name__}: {error}")
             raise
+
+
+def _announce(name: str) -> None:
+    # called from a signal handler: no buffered stream
+    os.write(2, f"\n{name}: finishing this step, then saving; a second one stops at once\n".encode())
 
 
 def _run(
@@ -85,6 +103,7 @@ def _run(
 
     try:
         progress, notices = restore(folder, built.learner)
+        runs.prune_checkpoints(folder, config.train.keep_checkpoints)  # a death may have come between save and prune
         if progress.source:
             built.source.load(progress.source)
         built.publish(progress.version)

@@ -93,8 +93,8 @@ def demo(
 
 def _train(run: RunFolder, overrides: list[str], detach: bool, as_json: bool, quiet: bool = False) -> None:
     from dragonet import runs
-    from dragonet.assemble import execute
     from dragonet.assemble.changes import changed_config
+    from dragonet.assemble.execute import attempt
     from dragonet.assemble.stages import background_command
 
     if detach:
@@ -106,9 +106,13 @@ def _train(run: RunFolder, overrides: list[str], detach: bool, as_json: bool, qu
             typer.echo(f"run {run.id} trains in the background as process {pid}; see it with: dragonet watch {run.id}")
         return
     stream = None if quiet else sys.stderr if as_json else sys.stdout
-    outcome = execute(run, overrides=overrides, stream=stream)
+    outcome = attempt(run, overrides=overrides, stream=stream)
     if as_json:
         emit_json(outcome.to_json())
+    if outcome.error is not None:
+        if not quiet:
+            _say(f"dragonet: {type(outcome.error).__name__}: {outcome.error}")
+        raise typer.Exit(1)
     if as_json or quiet:
         return
     typer.echo(f"{outcome.state} after {outcome.steps} steps" + (f" ({outcome.reason})" if outcome.reason else ""))

@@ -168,7 +168,9 @@ def _said(evaluation: Evaluation) -> str:
         for name, values in evaluation.scores_K_P.items()
         if (known := [v for v in values if v is not None])
     )
-    text = f"held-out reward at step {evaluation.step}: {reward} on {len(evaluation.rewards_P)} prompts ({parts})"
+    text = f"held-out reward at step {evaluation.step}: {reward} on {len(evaluation.rewards_P)} prompts"
+    if parts:
+        text += f" ({parts})"
     if evaluation.failed:
         text += f"; {evaluation.failed} could not be scored, first reason: {evaluation.first_failure}"
     return text
