@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dragonet.cli.output import JsonFlag, RunRef, RunsDir, cell, emit_json, reward_line, table
+
+if TYPE_CHECKING:
+    from dragonet.runs import Status
 
 
 def list_all(runs_dir: RunsDir = None, as_json: JsonFlag = False) -> None:
@@ -54,7 +57,12 @@ def status(run: RunRef, as_json: JsonFlag = False) -> None:
     typer.echo(f"  folder {folder}")
 
 
-def watch(run: RunRef) -> None:
+def watch(
+    run: RunRef,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each step and then the status, one JSON a line.")
+    ] = False,
+) -> None:
     """Follow a run until it ends; Ctrl-C stops watching, not the run.
 
     Example: dragonet watch last
@@ -69,16 +77,20 @@ def watch(run: RunRef) -> None:
         nonlocal shown
         rows = runs.read_metrics(folder)
         for row in rows[shown:]:
-            console.log(int(row["step"]), row)
+            emit_json(row) if as_json else console.log(int(row["step"]), row)
         shown = len(rows)
 
-    console.start({})
+    if not as_json:
+        console.start({})
     try:
         found = runs.wait(folder, tick=show, poll_s=0.5)
         show(found)
     finally:
         console.finish("")
-    typer.echo(f"{found.state}" + (f": {found.error or found.reason}" if found.error or found.reason else ""))
+    if as_json:
+        emit_json({"run": folder.id, **found.as_dict()})
+        return
+    typer.echo(_ending(found))
     if found.reward:
         typer.echo(reward_line(found.reward))
 
@@ -120,7 +132,7 @@ def wait(
     if as_json:
         emit_json({"run": folder.id, **found.as_dict()})
     else:
-        typer.echo(f"{folder.id}: {found.state}" + (f": {found.error or found.reason}" if found.error else ""))
+        typer.echo(f"{folder.id}: {_ending(found)}")
     if found.state != "succeeded":
         raise typer.Exit(1)
 
@@ -142,3 +154,8 @@ def cancel(
         emit_json({"run": folder.id, **found.as_dict()})
     else:
         typer.echo(f"{folder.id}: {found.state}; go on with it by: dragonet resume {folder.id}")
+
+
+def _ending(found: Status) -> str:
+    why = found.error or found.reason
+    return f"{found.state}: {why}" if why else found.state
