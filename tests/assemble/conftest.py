@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from assemble.forking import Server, close_server, server
 from assemble.tiny_run import write_config
 

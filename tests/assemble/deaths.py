@@ -9,7 +9,6 @@ from typing import Any
 
 from assemble.forking import Done, Server
 from assemble.tiny_run import outcome
-
 from dragonet.runs import RunFolder, failpoints, list_runs
 
 CREATION = tuple(name for name in failpoints.NAMES if name.startswith("create."))
@@ -64,7 +63,12 @@ class Deaths:
         return outcome(RunFolder(summaries[0].path))
 
 
-def later_hits(hits: int) -> list[str]:
-    """Return every checkpoint failpoint with the number of each hit after the first."""
-    names = [name for name in failpoints.NAMES if name.startswith("checkpoint.")]
-    return [f"{name}:{nth}" for name in names for nth in range(2, hits + 1)]
+def later_hits() -> list[str]:
+    """Return the checkpoint failpoints with the number of each later hit: three checkpoints of three files."""
+    per_file, per_checkpoint = (
+        ("before_file", "after_file", "between_files"),
+        ("before_manifest", "before_rename", "after_rename"),
+    )
+    wanted = [(place, nth) for place in per_file for nth in range(2, 7)]
+    wanted += [(place, nth) for place in per_checkpoint for nth in (2, 3)]
+    return [f"checkpoint.{place}:{nth}" for place, nth in wanted]

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from dragonet.runs import WALL_CLOCK, RunFolder, checkpoint_steps, read_json, read_metrics, read_status
+from dragonet.runs import WALL_CLOCK, RunFolder, checkpoint_steps, read_config, read_json, read_metrics, read_status
 
 STEPS = 6
 CLOCKS = {"elapsed_s", "rounds_s", "save_share"}  # of the progress in a checkpoint
@@ -87,15 +87,18 @@ def outcome(folder: RunFolder) -> dict[str, Any]:
     status = read_status(folder)
     report = read_json(folder, "report.json")
     report.pop("seconds")
+    config = read_config(folder)
+    config["data"]["source"] = Path(config["data"]["source"]).name
     return {
         "state": (status.state, status.step, status.total_steps, status.error, status.reason, status.reward),
         "metrics": metrics_of(folder),
         "eval": read_json(folder, "eval.json"),
         "report": report,
+        "config": config,
         "checkpoints": {step: _checkpoint(folder.checkpoint_of(step)) for step in checkpoint_steps(folder)},
         "files": {
             str(path.relative_to(folder.path)): path.read_bytes()
-            for place in (folder.adapter, folder.rollouts, folder.data, folder.rewards, folder.samples, folder.config)
+            for place in (folder.adapter, folder.rollouts, folder.data, folder.rewards, folder.samples)
             for path in ([place] if place.is_file() else sorted(place.rglob("*")))
             if path.is_file()
         },

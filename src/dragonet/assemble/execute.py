@@ -70,7 +70,7 @@ def attempt(folder: RunFolder, *, overrides: Sequence[str] = (), stream: TextIO 
             runs.finish(folder, "cancelled", reason=str(error) or "stopped at once")
             raise
         except DragonetError as error:
-            if isinstance(error, RewardError) and any(folder.rewards.iterdir()):
+            if isinstance(error, RewardError) and any(folder.rewards.glob("*")):
                 error.args = (f"{error}\nThe run has its own copy of the reward: {folder.rewards}",)
             log(f"failed: {type(error).__name__}: {error}")
             found = runs.finish(folder, "failed", error=f"{type(error).__name__}: {error}")
