@@ -1,4 +1,4 @@
-"""Where things stand in a run folder: the names of section 8 of docs/design.md and nothing else.
+"""Where things stand in a run folder: the names that docs/runs.md lists and nothing else.
 
 Owns the layout. It refuses to read or write.
 """
