@@ -6,6 +6,7 @@ well or badly, ends in its status and its log. Prints only through the console t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -70,15 +71,24 @@ def attempt(folder: RunFolder, *, overrides: Sequence[str] = (), stream: TextIO 
             runs.finish(folder, "cancelled", reason=str(error) or "stopped at once")
             raise
         except DragonetError as error:
-            if isinstance(error, RewardError) and any(folder.rewards.glob("*")):
-                error.args = (f"{error}\nThe run has its own copy of the reward: {folder.rewards}",)
-            log(f"failed: {type(error).__name__}: {error}")
-            found = runs.finish(folder, "failed", error=f"{type(error).__name__}: {error}")
-            return Outcome(folder.id, "failed", found.step, found.reward or _NOTHING, error=error)
+            return _failed(folder, error, log)
         except BaseException as error:
             log(f"failed: {traceback.format_exc()}")
             runs.finish(folder, "failed", error=f"{type(error).__name__}: {error}")
             raise
+
+
+def _failed(folder: RunFolder, error: DragonetError, log: runs.RunLog) -> Outcome:
+    """Record what failed a run, as far as its disk takes it."""
+    if isinstance(error, RewardError) and any(folder.rewards.glob("*")):
+        error.args = (f"{error}\nThe run has its own copy of the reward: {folder.rewards}",)
+    text = f"{type(error).__name__}: {error}"
+    with contextlib.suppress(RunError):  # a full disk may take no last word; readers then judge by the process
+        log(f"failed: {text}")
+    with contextlib.suppress(RunError):
+        runs.finish(folder, "failed", error=text)
+    found = runs.read_status(folder)
+    return Outcome(folder.id, "failed", found.step, found.reward or _NOTHING, error=error)
 
 
 def _announce(name: str) -> None:
