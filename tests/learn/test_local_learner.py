@@ -71,7 +71,8 @@ def test_the_split_into_micro_batches_does_not_change_the_update(name: str) -> N
         assert metrics == [pytest.approx(m, abs=1e-9) for m in results[0][1]]
 
 
-def test_the_gradient_is_that_of_the_formula_written_out() -> None:
+@pytest.mark.parametrize("corrected", [False, True])
+def test_the_gradient_is_that_of_the_formula_written_out(corrected: bool) -> None:
     """One pass over the rows in plain torch: -mean over tokens of A logp + beta k3, as the first update of a round."""
     model = policy(dtype=torch.float64)
     batch = batch_with(ESTIMATORS["grpo"], ROUND)
@@ -83,12 +84,13 @@ def test_the_gradient_is_that_of_the_formula_written_out() -> None:
         with model.disable_adapter(), torch.no_grad():
             ref = token_logprobs(model, [row])[0]
         A = torch.tensor(batch.row_advantages(i))
-        loss = loss - (A * logp).sum() / total + 0.3 * ((ref - logp).exp() - (ref - logp) - 1).sum() / total
+        rho = (logp - logp.detach()).exp() if corrected else 1.0
+        loss = loss - (A * logp).sum() / total + 0.3 * (rho * ((ref - logp).exp() - (ref - logp) - 1)).sum() / total
     loss.backward()
     expected = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     norm = math.sqrt(sum(float(g.square().sum()) for g in expected.values()))
 
-    made = learner(Objective(beta=0.3), micro_batch=2)
+    made = learner(Objective(beta=0.3, importance_corrected=corrected), micro_batch=2)
     start = {name: t.detach().clone() for name, t in made.weights().items()}
     metrics = train(made)[0]
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-9)
@@ -260,6 +262,17 @@ def test_a_step_that_is_not_finite_is_skipped_counted_and_stops_in_the_end(where
         [made.update(batch) for _ in range(3)]
 
 
+def test_a_loss_that_is_not_finite_is_enough_to_skip() -> None:
+    made = learner(Objective(beta=0.1, kl="k1"), ADAM, micro_batch=1)
+    batch = batch_with(ESTIMATORS["grpo"], ROUND, made)
+    first = batch.ref_logp[0]
+    assert first is not None
+    first[0] = -np.inf  # k1 is infinite, its gradient is 1
+    start = flat(made)
+    assert made.update(batch)[0]["skipped"] == 1.0
+    assert torch.equal(flat(made), start)
+
+
 def _same(a: Any, b: Any) -> bool:
     return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
@@ -320,6 +333,19 @@ def test_dropout_is_on_in_updates_only_and_leaves_the_global_generator_alone() -
     assert modes == [False, True, True]
     assert torch.equal(before, torch.get_rng_state())
     assert not any(module.training for module in model.modules())
+
+
+def test_dropout_differs_between_steps_and_between_micro_batches() -> None:
+    members = [rollout(given(1, 2), sampled(3, 4)) for _ in range(2)]
+    twins = [scored([1.0, 0.0], members)] * 2
+    model = policy(dropout=0.5)
+    made = learner(Objective(updates=2), replace(ADAM, learning_rate=0.0), model, micro_batch=2)
+    seen: list[float] = []
+    head = model.get_base_model().lm_head
+    head.register_forward_hook(lambda _module, _in, out: seen.append(float(out.detach().sum())))
+    train(made, twins)
+    assert len(seen) == 2 + 2 * 2 * 2  # annotated in two passes, then two steps of two passes, each computed twice
+    assert len(set(seen)) == 1 + 2 * 2  # no dropout in the first two, and the second computation repeats the first
 
 
 def test_a_state_of_another_model_is_refused_before_anything_changes() -> None:

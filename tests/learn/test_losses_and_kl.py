@@ -112,8 +112,9 @@ def test_kl_by_hand() -> None:
 
 def test_k3_keeps_tiny_distances() -> None:
     logp = torch.tensor([[-1.0]], dtype=torch.float64)
-    found = kl_per_token(logp, logp + 1e-7, torch.tensor([[True]]))
-    assert float(found) == pytest.approx(5e-15, rel=1e-2)  # exp(d) - d - 1 would give 4.9e-15 or 0 by luck
+    d = float((logp + 1e-8) - logp)
+    found = kl_per_token(logp, logp + 1e-8, torch.tensor([[True]]))
+    assert float(found) == pytest.approx(d * d / 2, rel=1e-6, abs=0)  # exp(d) - d - 1 would give 0 or twice as much
     assert float(kl_per_token(logp, logp, torch.tensor([[True]]))) == 0.0
 
 

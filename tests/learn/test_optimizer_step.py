@@ -144,7 +144,8 @@ def test_resume_is_exact() -> None:
     step = OptimizerStep(w, settings(weight_decay=0.1))
     for g in grads[:3]:
         push(step, w, *g)
-    saved, values = step.state(), [float(p.detach()) for p in w.values()]
+    push(step, w, math.inf, 0.0)
+    saved, kept, values = step.state(), step.state(), [float(p.detach()) for p in w.values()]
     push(step, w, math.nan, 0.0)
     reports = [push(step, w, *g) for g in grads[3:]]
 
@@ -154,6 +155,9 @@ def test_resume_is_exact() -> None:
     push(resumed, again, math.nan, 0.0)
     assert [push(resumed, again, *g) for g in grads[3:]] == reports
     assert all(torch.equal(a, b) for a, b in zip(w.values(), again.values(), strict=True))
+    assert resumed.skipped == step.skipped == 2
+    assert saved["adam_steps"] == 3
+    assert all(torch.equal(kept[k], saved[k]) for k in saved if "/" in k)  # training does not reach into the state
 
 
 def test_a_state_of_other_parameters_is_refused_before_anything_changes() -> None:

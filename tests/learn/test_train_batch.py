@@ -12,7 +12,7 @@ import pytest
 from learn_helpers import given, random_round, rollout, sampled, scored
 
 from dragonet.errors import ConfigError
-from dragonet.learn.batch import AUTO_TOKENS, make_batch, pack
+from dragonet.learn.batch import make_batch, pack
 from dragonet.types import NA, Group, Prompt, Score, ScoredGroup, StopReason
 
 TWO_TURNS = (
@@ -102,7 +102,8 @@ def test_rollouts_that_cannot_be_trained_on() -> None:
 
 def test_rows_are_packed_longest_first() -> None:
     lengths = {0: 5, 1: 9, 2: 9, 3: 1, 7: 6}
-    assert pack([0, 1, 2, 3, 7], lengths, 2) == [[1, 2], [7, 0], [3]]
-    assert pack([], lengths, 2) == []
-    wide = dict.fromkeys(range(3), AUTO_TOKENS // 2) | {3: 2 * AUTO_TOKENS, 4: 1}
-    assert pack(list(wide), wide, "auto") == [[3], [0, 1], [2, 4]]
+    assert pack([0, 1, 2, 3, 7], lengths, 2, 100) == [[1, 2], [7, 0], [3]]
+    assert pack([], lengths, 2, 100) == []
+    assert pack(list(lengths), lengths, "auto", 18) == [[1, 2], [7, 0, 3]]
+    assert pack(list(lengths), lengths, "auto", 17) == [[1], [2], [7, 0], [3]]
+    assert pack(list(lengths), lengths, "auto", 1) == [[1], [2], [7], [0], [3]]

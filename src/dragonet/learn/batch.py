@@ -25,7 +25,6 @@ from dragonet.types import Rollout, Score, ScoredGroup
 __all__ = ["TRUNCATED", "Row", "TrainBatch", "make_batch", "pack"]
 
 TRUNCATED: Final = ("train", "mask", "zero")
-AUTO_TOKENS: Final = 2048  # padded tokens of an automatic micro-batch
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
@@ -176,14 +175,18 @@ def _row(rollout: Rollout, group: int, member: int, reward: float | None, trunca
     )
 
 
-def pack(indices: Sequence[int], lengths: Mapping[int, int], micro_batch: int | str) -> list[list[int]]:
-    """Split rows into micro-batches, longest rows first: `micro_batch` rows each, or `auto` by padded tokens."""
+def pack(
+    indices: Sequence[int], lengths: Mapping[int, int], micro_batch: int | str, auto_tokens: int
+) -> list[list[int]]:
+    """Split rows into micro-batches, longest first: `micro_batch` rows each, or `auto` by tokens with their padding."""
     plan: list[list[int]] = []
     for i in sorted(indices, key=lambda i: -lengths[i]):
-        if plan:
-            widest = lengths[plan[-1][0]]
-            full = (len(plan[-1]) + 1) * widest > AUTO_TOKENS if micro_batch == "auto" else len(plan[-1]) == micro_batch
-        if not plan or full:
+        full = not plan
+        if plan and micro_batch == "auto":
+            full = (len(plan[-1]) + 1) * lengths[plan[-1][0]] > auto_tokens
+        elif plan:
+            full = len(plan[-1]) == micro_batch
+        if full:
             plan.append([])
         plan[-1].append(i)
     return plan

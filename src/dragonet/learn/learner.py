@@ -28,12 +28,16 @@ from dragonet.protocols import FloatArray, LossInput
 __all__ = ["LocalLearner"]
 
 FORMAT: Final = 1  # of the state
+# Padded tokens of an automatic micro-batch. Two cores were as fast with 512 as with 2048 (135M parameters, bf16), in a
+# quarter of the memory (about 2 MB a token); accelerators want wider batches.
+AUTO_TOKENS_CPU: Final = 512
+AUTO_TOKENS: Final = 2048
 
 
 class LocalLearner:
     """Trains the adapter of one peft model in place, on the device it lies on.
 
-    `micro_batch` is the number of rows per pass, or `auto` for as many as fit into 2048 padded tokens. `seed` draws
+    `micro_batch` is the number of rows per pass, or `auto` for as many as fit into a number of tokens. `seed` draws
     LoRA dropout, the only random thing here, from (seed, step, micro-batch); torch's global generators stay untouched.
     """
 
@@ -55,7 +59,7 @@ class LocalLearner:
         self._micro_batch = micro_batch
         self._seed = seed
         self._chunk = chunk
-        self._adapter = {name: t for name, t in adapter_tensors(model).items() if t.requires_grad}
+        self._adapter = adapter_tensors(model)
         self._step = OptimizerStep(self._adapter, optimizer)
         self._dropouts = _lora_dropouts(model)
         self._device = split_model(model)[1].device
@@ -200,7 +204,8 @@ class LocalLearner:
         return torch.from_numpy(out).to(like.dtype).to(like.device)
 
     def _pack(self, batch: TrainBatch, indices: Sequence[int]) -> list[list[int]]:
-        return pack(indices, {i: batch.rows[i].ids.size for i in indices}, self._micro_batch)
+        budget = AUTO_TOKENS_CPU if self._device.type == "cpu" else AUTO_TOKENS
+        return pack(indices, {i: batch.rows[i].ids.size for i in indices}, self._micro_batch, budget)
 
     @contextmanager
     def _dropout(self, number: int) -> Iterator[None]:
