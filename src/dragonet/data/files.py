@@ -63,7 +63,7 @@ def decode(path: Path) -> str:
             "mark. Save it as UTF-8"
         )
     if not text.strip():
-        raise DataError(f"{path} is empty")
+        raise DataError(f"{path} is empty; a table needs a header or keys, and at least one row")
     return text
 
 
@@ -79,7 +79,7 @@ def parse_csv(text: str, where: str, delimiter: str = ",") -> RawTable:
             notices.append(f"{where}: columns are separated by {other!r}, not by a comma")
     lines = _csv_records(text, where, delimiter)
     if not lines:
-        raise DataError(f"{where} is empty")
+        raise DataError(f"{where} is empty; a table needs a header and at least one row")
     columns, renamed = _header(lines[0][1], where)
     records = []
     for line, cells in lines[1:]:
@@ -90,7 +90,7 @@ def parse_csv(text: str, where: str, delimiter: str = ",") -> RawTable:
             )
         records.append(dict(zip(columns, cells, strict=True)))
     if not records:
-        raise DataError(f"{where} has a header and no rows")
+        raise DataError(f"{where} has a header and no rows; write at least one below it")
     return RawTable(columns, records, (*notices, *renamed))
 
 
