@@ -53,4 +53,4 @@ def test_flat_steps_are_explained_with_what_to_change(flat_high, word):
     assert word in (explain_flat(row, 1) or "")
     assert "3 steps in a row" in (explain_flat(row, 3) or "")
     assert explain_flat(row, 2) is None  # not at every step
-    assert explain_flat({**row, "flat": 0.9}, 1) is None
+    assert explain_flat(row, 0) is None

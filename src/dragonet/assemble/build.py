@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dragonet import models
 from dragonet.assemble.prepare import sampling_renderer, total_steps
 from dragonet.config import RunConfig
-from dragonet.learn.advantages import ESTIMATORS
+from dragonet.learn.advantages import ESTIMATORS, estimator
 from dragonet.learn.evaluate import Evaluation, evaluation
 from dragonet.learn.learner import LocalLearner
 from dragonet.learn.loop import Plan
@@ -153,11 +152,10 @@ def build(
 
 
 def estimator_of(config: RunConfig) -> AdvantageEstimator:
-    """Return the estimator with its option bound."""
-    name = config.reinforce.estimator
-    if name in ("reinforce", "reinforce_baseline"):
-        return partial(ESTIMATORS[name].fn, variance=config.reinforce.variance)
-    return ESTIMATORS[name].fn
+    """Return the estimator with its options bound; those it does not know stand at their defaults in a config."""
+    section = config.reinforce
+    known = ESTIMATORS[section.estimator].options
+    return estimator(section.estimator, **{name: getattr(section, name) for name in known})
 
 
 def sampling_of(config: RunConfig, *, temperature: float) -> Sampling:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from dragonet.errors import RewardError, RolloutError, TrainingError
 from dragonet.learn.batch import TrainBatch, make_batch
 from dragonet.learn.evaluate import Evaluation
@@ -129,7 +131,7 @@ def _round(parts: Parts, plan: Plan, progress: Progress) -> None:
     rows = _rows(scored, updates, clock, plan, progress)
     progress.source = parts.source.state()
     parts.journal.record(rows, batch, scored)
-    progress.flat_streak = progress.flat_streak + 1 if rows[-1]["flat"] == 1.0 else 0
+    progress.flat_streak = 0 if np.any(batch.advantages) else progress.flat_streak + 1
     hint = explain_flat(rows[-1], progress.flat_streak)
     if hint:
         parts.journal.note(hint)

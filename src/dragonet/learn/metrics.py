@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dragonet.types import Rollout, ScoredGroup
 
-SPREAD = 1e-9  # below this, rewards of a group count as equal
+SPREAD = 1e-9  # of the largest reward; below this, the rewards of a group count as equal, as for the advantages
 
 
 def round_metrics(
@@ -52,7 +52,7 @@ def round_metrics(
 
 def is_flat(rewards: Sequence[float]) -> bool:
     """Whether a group's scored rewards teach nothing: fewer than two, or all equal."""
-    return len(rewards) < 2 or max(rewards) - min(rewards) < SPREAD
+    return len(rewards) < 2 or max(rewards) - min(rewards) <= SPREAD * max(abs(r) for r in rewards)
 
 
 def failed_fraction(scored: Sequence[ScoredGroup]) -> float:
@@ -71,8 +71,8 @@ def first_failure(scored: Sequence[ScoredGroup]) -> tuple[Rollout, str] | None:
 
 
 def explain_flat(row: dict[str, float | None], streak: int) -> str | None:
-    """Say why a step taught nothing and what to change; None when it taught something or was explained before."""
-    if (row["flat"] or 0.0) < 1.0 or streak not in (1, 3, 10, 30):
+    """Say why `streak` steps in a row had no advantage but 0, and what to change; None where that was just said."""
+    if streak not in (1, 3, 10, 30):
         return None
     times = "this step" if streak == 1 else f"{streak} steps in a row"
     head = (
