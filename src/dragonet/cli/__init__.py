@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+INTERRUPTED = 130
+
 # turns of GNU OpenMP's waiting loop before a thread sleeps; see docs/design.md
 SPIN_COUNT = "2000"
 
@@ -25,6 +27,7 @@ def main() -> None:
     except DragonetError as error:
         print(f"dragonet: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("dragonet: interrupted", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # what typer makes of Ctrl-C, without a word
+            print("dragonet: interrupted", file=sys.stderr)
+        raise
