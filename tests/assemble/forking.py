@@ -13,6 +13,7 @@ import functools
 import gc
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -64,6 +65,10 @@ class Child:
                 self._done = Done(code, out, err)
         return self._done
 
+    def printed(self) -> str:
+        """Return what it has written to stderr so far."""
+        return self._place.with_suffix(".err").read_text("utf-8", "replace")
+
     def wait(self, timeout_s: float = HANG_S) -> Done:
         """Wait for the end; a process that hangs is killed and fails the test."""
         deadline = time.monotonic() + timeout_s
@@ -71,7 +76,7 @@ class Child:
         while (done := self.poll()) is None:
             if time.monotonic() > deadline:
                 self.kill()
-                raise AssertionError(f"process {self.pid} hung; stderr: {self._place.with_suffix('.err').read_text()}")
+                raise AssertionError(f"process {self.pid} hung; stderr: {self.printed()}")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.02)
         return done
@@ -233,7 +238,7 @@ def _become(request: Mapping[str, Any]) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     if request["script"] is not None:
         sys.argv = [request["script"], *request["argv"]]
-        exec(compile(Path(request["script"]).read_text("utf-8"), request["script"], "exec"), {"__name__": "__main__"})
+        runpy.run_path(request["script"], run_name="__main__")
         return
     from dragonet.cli import main
 
