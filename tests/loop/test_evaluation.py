@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dragonet.learn.evaluate import Evaluation, compare, evaluation
+from dragonet.learn.evaluate import Evaluation, compare, evaluation, gain
 from dragonet.testing import scored_group
 
 
@@ -48,3 +48,11 @@ def test_an_evaluation_reads_back_from_json():
     assert again.rewards_P == seen.rewards_P
     assert again.scores_K_P == seen.scores_K_P
     assert compare(seen, again)["reward"]["before"] == pytest.approx(0.625)
+
+
+def test_a_single_evaluation_claims_no_gain():
+    alone = gain([_evaluation(0, [0.0, 1.0, None])])
+    assert alone["reward"] == {"before": 0.5, "after": None, "ci95": None, "n": 2}
+    assert alone["per_reward"]["fake"] == alone["reward"]
+    assert gain([])["reward"] == {"before": None, "after": None, "ci95": None, "n": 0}
+    assert gain([_evaluation(0, [0.0]), _evaluation(4, [1.0])])["reward"]["after"] == 1.0

@@ -320,3 +320,13 @@ def test_how_truncated_rollouts_are_trained_is_passed_through(policy: str, token
     assert [row["truncated"] for row in run.rows] == [1.0]
     assert sum(batch.loss_lengths().values()) == tokens
     assert any(batch.row_advantages(i).any() for i in range(len(batch.rows))) is spread
+
+
+def test_a_reward_that_fails_on_the_held_out_prompts_stops_before_the_first_step() -> None:
+    run = Run()
+    run.look = lambda step: evaluation(step, [scored_group([None]), scored_group([1.0])], ["fake"])  # type: ignore[method-assign]
+    with pytest.raises(RewardError, match=r"50% of the held-out prompts .*first failure: fake"):
+        run.train()
+    assert ("sample", 0) not in run.acts
+    assert "evaluated" in run.acts  # what was measured is kept
+    assert run.progress.step == 0

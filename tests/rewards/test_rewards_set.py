@@ -11,7 +11,7 @@ from dragonet.errors import ConfigError, RewardError
 from dragonet.rewards import RewardSet, as_rewards, reward
 from dragonet.types import Group, Prompt, Rollout, Score, StopReason
 
-HINT = "; numeric compares plain numbers, for other values use the math reward"
+HINT = "; numeric compares plain numbers: for text use exact or contains, for other values the math reward"
 
 
 def group(*completions: str, reference: str | None = "5", error: str | None = None, index: int = 0) -> Group:

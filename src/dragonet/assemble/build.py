@@ -42,7 +42,7 @@ class Scorer:
         scored = self.rewards.score(groups)
         printed = self.rewards.take_output()
         if printed.strip():
-            self.on_output(f"printed by rewards:\n{printed}")
+            self.on_output("\n".join(f"printed by a reward: {line}" for line in printed.rstrip().splitlines()))
         return scored
 
 

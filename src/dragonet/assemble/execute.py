@@ -21,7 +21,7 @@ from dragonet.assemble.changes import changed_config, run_config
 from dragonet.assemble.prepare import model_of
 from dragonet.config import RunConfig
 from dragonet.errors import DragonetError, RewardError, RunError
-from dragonet.learn.evaluate import Evaluation, compare
+from dragonet.learn.evaluate import Evaluation, compare, gain
 from dragonet.learn.journal import RunJournal, read_history, restore
 from dragonet.learn.loop import Parts, train
 from dragonet.rewards import RewardSet, as_rewards
@@ -80,15 +80,17 @@ def attempt(folder: RunFolder, *, overrides: Sequence[str] = (), stream: TextIO 
 
 def _failed(folder: RunFolder, error: DragonetError, log: runs.RunLog) -> Outcome:
     """Record what failed a run, as far as its disk takes it."""
-    if isinstance(error, RewardError) and any(folder.rewards.glob("*")):
-        error.args = (f"{error}\nThe run has its own copy of the reward: {folder.rewards}",)
+    copies = sorted(folder.rewards.rglob("*.py"))
+    if isinstance(error, RewardError) and copies:
+        listed = "\n  ".join(map(str, copies))
+        error.args = (f"{error}\nThe run has its own copy of the reward; mend that one before you resume:\n  {listed}",)
     text = f"{type(error).__name__}: {error}"
     with contextlib.suppress(RunError):  # a full disk may take no last word; readers then judge by the process
         log(f"failed: {text}")
     with contextlib.suppress(RunError):
         runs.finish(folder, "failed", error=text)
     found = runs.read_status(folder)
-    return Outcome(folder.id, "failed", found.step, found.reward or _NOTHING, error=error)
+    return Outcome(folder.id, "failed", found.step, found.reward or gain([])["reward"], error=error)
 
 
 def _announce(name: str) -> None:
@@ -221,8 +223,7 @@ def _end(
     folder: RunFolder, config: RunConfig, built: Built, reason: str | None, steps: int, elapsed_s: float
 ) -> Outcome:
     cancelled = reason is not None and not reason.startswith("max_minutes")
-    history = read_history(folder)
-    gain = compare(history[0], history[-1]) if history else {"reward": _NOTHING, "per_reward": {}}
+    gained = gain(read_history(folder))
     state = "cancelled" if cancelled else "succeeded"
     if not cancelled:
         runs.publish_adapter(folder, {".": partial(models.save_adapter, built.model)})
@@ -233,14 +234,11 @@ def _end(
             "seconds": elapsed_s,
             "objective": describe(config),
             "stopped_by": reason,
-            **gain,
+            **gained,
         }
         runs.write_json(folder, "report.json", report)
-    runs.finish(folder, state, reason=reason, step=steps, reward=gain["reward"])
-    return Outcome(folder.id, state, steps, gain["reward"], reason)
-
-
-_NOTHING = {"before": None, "after": None, "ci95": None, "n": 0}
+    runs.finish(folder, state, reason=reason, step=steps, reward=gained["reward"])
+    return Outcome(folder.id, state, steps, gained["reward"], reason)
 
 
 def _prompts(folder: RunFolder, side: str) -> list[Prompt]:
@@ -291,6 +289,13 @@ def _start_lines(
         f"model {place}; {share}",
         f"{counts}; rewards: {built.scorer.rewards.describe()}",
         describe(config),
+        _schedule_line(config, built.plan.total_steps),
         f"resuming after step {step}" if step else "evaluating before the first step",
         f"watch it with: dragonet watch {folder.id}; stop it with Ctrl-C or: dragonet cancel {folder.id}",
     ]
+
+
+def _schedule_line(config: RunConfig, steps: int) -> str:
+    section = config.train
+    warm = f"after a warm-up over {section.warmup:.0%} of them" if section.warmup else "from the first"
+    return f"learning rate {section.learning_rate:g}, {section.schedule} over {steps} steps {warm}"

@@ -7,6 +7,7 @@ tokenizer and no weights.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from dragonet.rollout.lengths import TruncatedRenderer, check_lengths, prompt_ro
 from dragonet.types import Prompt
 
 STAGE = "reinforce"
+
+_RUN_ID = re.compile(r"\d{8}-\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ def prepare(
     `dataset` and `reward_objects` take the place of the config's when given. Raises the DragonetError of whatever
     cannot work, before anything is written.
     """
+    config = _with_named_run(config)
     ref = _resolve(config, on_notice)
     renderer = models.make_renderer(ref, config.model.chat_template)
     mapped = _mapped(config, dataset)
@@ -127,6 +131,15 @@ def sampling_renderer(config: RunConfig, renderer: models.Renderer) -> Any:
     if config.data.long_prompts != "truncate_left":
         return renderer
     return TruncatedRenderer(renderer, prompt_room(renderer, config.reinforce.max_new_tokens))
+
+
+def _with_named_run(config: RunConfig) -> RunConfig:
+    """Write out a model that names a run as every command may: `last`, or the start of an id."""
+    name = config.model.id
+    if name != "last" and not _RUN_ID.match(name):
+        return config
+    found = runs.find_run(name, config.runs_dir)
+    return config.model_copy(update={"model": config.model.model_copy(update={"id": str(found.path)})})
 
 
 def _resolve(config: RunConfig, on_notice: Callable[[str], None] | None = None) -> models.ModelRef:

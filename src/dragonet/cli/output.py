@@ -49,8 +49,10 @@ def cell(value: Any) -> str:
 def reward_line(reward: Mapping[str, Any]) -> str:
     """Say what was gained on the held-out prompts, with its interval."""
     before, after, ci95 = reward.get("before"), reward.get("after"), reward.get("ci95")
-    if before is None or after is None:
+    if before is None:
         return "no held-out reward was measured"
+    if after is None:
+        return f"held-out reward {before:.3f} on {reward['n']} prompts before the first step; not evaluated since"
     text = f"held-out reward {before:.3f} -> {after:.3f} on {reward['n']} prompts"
     if not ci95:
         return text

@@ -53,7 +53,8 @@ def status(run: RunRef, as_json: JsonFlag = False) -> None:
         typer.echo(f"  {reward_line(found.reward)}")
     shown = ("reward", "reward_std", "flat", "loss", "kl", "grad_norm", "entropy", "completion_len", "lr", "eta_s")
     if latest:
-        typer.echo("  " + "  ".join(f"{name} {cell(latest[name])}" for name in shown if name in latest))
+        known = [name for name in shown if name in latest and not (name == "eta_s" and found.final)]
+        typer.echo("  " + "  ".join(f"{name} {cell(latest[name])}" for name in known))
     typer.echo(f"  folder {folder}")
 
 

@@ -117,8 +117,12 @@ def _train(run: RunFolder, overrides: list[str], detach: bool, as_json: bool, qu
         return
     typer.echo(f"{outcome.state} after {outcome.steps} steps" + (f" ({outcome.reason})" if outcome.reason else ""))
     typer.echo(reward_line(outcome.reward))
-    follow = f"dragonet resume {run.id}" if outcome.state == "cancelled" else f"dragonet evaluate {run.id}"
-    typer.echo(f"folder {run.path}\nnext: {follow}")
+    typer.echo(f"folder {run.path}")
+    if outcome.state == "cancelled":
+        typer.echo(f"next: dragonet resume {run.id}")
+        return
+    typer.echo(f"next: dragonet resume {run.id} train.max_steps={2 * max(outcome.steps, 1)}, to train it further")
+    typer.echo(f"      dragonet reinforce CONFIG model={run.id}, to build on it; its adapter is in {run.adapter}")
 
 
 def _say(text: str) -> None:

@@ -106,6 +106,15 @@ def named_scores(names: Sequence[str], scores: Sequence[Score]) -> dict[str, Any
     }
 
 
+def gain(history: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return what was gained from the first evaluation to the last; after one only, `after` is None."""
+    if len(history) > 1:
+        return compare(history[0], history[-1])
+    names = history[0].scores_K_P if history else {}
+    alone = [_alone(history[0].rewards_P if history else ()), *(_alone(values) for values in names.values())]
+    return {"reward": alone[0], "per_reward": dict(zip(names, alone[1:], strict=True))}
+
+
 def compare(before: Evaluation, after: Evaluation) -> dict[str, Any]:
     """Return {"reward": {before, after, ci95, n}, "per_reward": {name: the same}}.
 
@@ -114,6 +123,10 @@ def compare(before: Evaluation, after: Evaluation) -> dict[str, Any]:
     """
     per_reward = {name: _paired(before.scores_K_P.get(name, ()), values) for name, values in after.scores_K_P.items()}
     return {"reward": _paired(before.rewards_P, after.rewards_P), "per_reward": per_reward}
+
+
+def _alone(rewards: Sequence[float | None]) -> dict[str, Any]:
+    return {"before": _mean(rewards), "after": None, "ci95": None, "n": sum(r is not None for r in rewards)}
 
 
 def _paired(before: Sequence[float | None], after: Sequence[float | None]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from dragonet import runs
 from dragonet.errors import RunError
 from dragonet.learn.batch import TrainBatch
-from dragonet.learn.evaluate import Evaluation, compare, named_scores
+from dragonet.learn.evaluate import Evaluation, gain, named_scores
 from dragonet.learn.loop import Progress
 from dragonet.protocols import Learner, Tracker
 from dragonet.types import Rollout, ScoredGroup
@@ -54,12 +54,12 @@ class RunJournal:
     def evaluated(self, evaluation: Evaluation) -> None:
         """Write an evaluation and what was gained since the first one."""
         history = [e for e in read_history(self._folder) if e.step != evaluation.step] + [evaluation]
-        gain = compare(history[0], evaluation)
+        gained = gain(history)
         earlier = {row["step"] for row in runs.read_samples(self._folder)}
         if evaluation.step not in earlier:
             runs.append_samples(self._folder, evaluation.samples)
-        runs.write_json(self._folder, "eval.json", {**gain, "history": [e.to_json() for e in history]})
-        runs.update_status(self._folder, reward=gain["reward"])
+        runs.write_json(self._folder, "eval.json", {**gained, "history": [e.to_json() for e in history]})
+        runs.update_status(self._folder, reward=gained["reward"])
         self._note(_said(evaluation))
 
     def save(self, progress: Progress) -> None:

@@ -91,7 +91,7 @@ def train(parts: Parts, plan: Plan, progress: Progress) -> str | None:
     Raises RewardError when too many rewards failed, TrainingError when nothing could be learned.
     """
     if progress.step == 0:
-        _evaluate(parts, progress)
+        _first_look(parts, plan, progress)
     reason = _why_stop(parts, plan, progress)
     while progress.step < plan.total_steps and reason is None:
         before = progress.step
@@ -167,12 +167,21 @@ def _rows(
     return rows
 
 
-def _evaluate(parts: Parts, progress: Progress) -> None:
+def _first_look(parts: Parts, plan: Plan, progress: Progress) -> None:
+    """Evaluate before the first step, and stop there when the rewards fail already."""
+    found = _evaluate(parts, progress)
+    share = found.failed / max(len(found.rewards_P), 1) if found is not None else 0.0
+    if found is not None and share > plan.max_failed_fraction:
+        raise _too_many(f"{share:.0%} of the held-out prompts", plan.max_failed_fraction, str(found.first_failure))
+
+
+def _evaluate(parts: Parts, progress: Progress) -> Evaluation | None:
     started = time.perf_counter()
     evaluation = parts.evaluate(progress.step)
     if evaluation is not None:
         parts.journal.evaluated(evaluation)
     progress.elapsed_s += time.perf_counter() - started
+    return evaluation
 
 
 def _save(parts: Parts, progress: Progress) -> None:
@@ -199,11 +208,14 @@ def _check_failures(scored: Sequence[ScoredGroup], limit: float) -> None:
     found = first_failure(scored)
     if share > limit and found is not None:
         rollout, failure = found
-        raise RewardError(
-            f"rewards failed on {share:.0%} of the round's rollouts (reinforce.max_failed_fraction is {limit:g}). "
-            f"The first failure, on row {rollout.prompt.index + 1}:\n{failure}\n"
-            "A failed reward is not a wrong answer, so training on the rest would mislead; mend the reward and resume."
-        )
+        raise _too_many(f"{share:.0%} of the round's rollouts", limit, f"on row {rollout.prompt.index + 1}: {failure}")
+
+
+def _too_many(where: str, limit: float, first: str) -> RewardError:
+    return RewardError(
+        f"rewards failed on {where} (reinforce.max_failed_fraction is {limit:g}). The first failure: {first}\n"
+        "A failed reward is not a wrong answer, so going on would mislead; mend the reward and resume."
+    )
 
 
 def _judge(parts: Parts, progress: Progress) -> None:

@@ -84,7 +84,7 @@ def _no_number(reference: str | None) -> str | None:
     if reference is None:
         return "is missing"
     reason = numbers.unusable(reference)
-    hint = "; numeric compares plain numbers, for other values use the math reward"
+    hint = "; numeric compares plain numbers: for text use exact or contains, for other values the math reward"
     return reason if reason in (None, "is empty") else f"{reason}{hint}"
 
 

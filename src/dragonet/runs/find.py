@@ -115,7 +115,7 @@ def summarize(folder: Where) -> RunSummary:
     )
 
 
-_ELSEWHERE: Final = "set $DRAGONET_RUNS_DIR or pass runs_dir when your runs live elsewhere"
+_ELSEWHERE: Final = "set $DRAGONET_RUNS_DIR when your runs live elsewhere, or give the folder of the run"
 
 
 def _ids(parent: Path) -> list[str]:
