@@ -14,6 +14,8 @@ from dragonet.runs import find_run
 
 pytestmark = pytest.mark.slow
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "arithmetic.yaml"
+
 CONFIG: dict[str, Any] = {
     "name": "real",
     "model": {"id": "smollm2-135m-instruct", "device": "cpu"},
@@ -69,14 +71,28 @@ def test_in_bfloat16_they_agree_but_for_rounding(runs_dir: Path) -> None:
     assert found.mean() < 0.05
 
 
-def test_two_steps_run_end_to_end(forks: Server, place: Path, runs_dir: Path) -> None:
-    import yaml
-
-    config = place / "real.yaml"
-    config.write_text(yaml.safe_dump(CONFIG), "utf-8")
-    done = forks.run("reinforce", config, "--json")
+def test_the_example_trains_and_reads_back(forks: Server, runs_dir: Path) -> None:
+    done = forks.run("reinforce", EXAMPLE, "train.max_steps=4", "--json")
     assert done.code == 0, done
-    assert (done.json["state"], done.json["steps"], done.json["reward"]["n"]) == ("succeeded", 2, 8)
-    rows = metrics_of(find_run("last"))
+    folder = find_run("last")
+    assert (done.json["run"], done.json["state"], done.json["steps"]) == (folder.id, "succeeded", 4)
+    assert done.json["reward"]["n"] > 50
+    rows = metrics_of(folder)
+    assert {"reward/numeric", "reward/length"} < set(rows[0])
     assert all(row["skipped"] == 0.0 and row["sampler_gap"] < 0.05 for row in rows)
-    assert forks.run("evaluate", "last", "--json").json["reward"] == done.json["reward"]
+    assert forks.run("status", "last", "--json").json["step"] == 4
+    assert forks.run("runs", "--json").json[0]["reward_after"] == done.json["reward"]["after"]
+    first, second = (forks.run("evaluate", "last", "--json").json for _ in range(2))
+    assert first == second
+    assert first["reward"] == done.json["reward"]
+    assert set(first["per_reward"]) == {"numeric", "length"}
+
+
+def test_the_demo_prints_what_was_gained(forks: Server, runs_dir: Path) -> None:
+    said = forks.run("demo", "--steps", "1", "--json")
+    assert said.code == 0, said
+    assert list(said.json) == ["before", "after", "ci95", "run", "steps", "seconds", "n", "well_formed"]
+    assert said.json["n"] >= 100
+    assert said.json["steps"] == 1
+    assert 0 <= said.json["well_formed"]["before"] < 0.5
+    assert find_run("last").id == said.json["run"]

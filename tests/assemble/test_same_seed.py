@@ -60,6 +60,7 @@ def test_the_run_learns_at_all(first: RunFolder) -> None:
     assert len({row["reward"] for row in rows}) > 1
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_with_dropout_and_several_updates_too(train: Train) -> None:
     assert difference(outcome(train(MANY_OPTIONS)), outcome(train(MANY_OPTIONS))) == []
 
@@ -70,6 +71,7 @@ def test_another_seed_gives_another_run(first: RunFolder, train: Train) -> None:
     assert metrics_of(other) != metrics_of(first)
 
 
+@pytest.mark.slow
 def test_another_seed_of_the_split_holds_out_other_rows(first: RunFolder, train: Train) -> None:
     other = train({"data": {"seed": 7}, "train": {"max_steps": 2}})
     assert (other.data / "eval.jsonl").read_bytes() != (first.data / "eval.jsonl").read_bytes()
@@ -85,6 +87,7 @@ def test_a_finished_run_that_is_given_more_steps_equals_one_that_had_them_from_t
     assert difference(outcome(first), outcome(short)) == []
 
 
+@pytest.mark.slow
 def test_extending_by_epochs_goes_on_where_the_data_stood(train: Train, forks: Server) -> None:
     whole = {"data": {"eval": 0.8, "max_eval": 32}, "train": {"max_steps": None, "epochs": 2}}
     straight = train(whole)  # 8 prompts, 2 a round

@@ -203,6 +203,7 @@ def test_a_reward_that_breaks_later_keeps_the_steps_before_and_is_mended_in_the_
     assert difference(kept, whole) == []
 
 
+@pytest.mark.slow
 def test_a_reward_that_fails_now_and_then_does_not_stop_the_run(forks: Server, place: Path, runs_dir: Path) -> None:
     text = "def reward(completion):\n    assert completion[:1] > 'c', 'now'\n    return len(completion) % 3\n"
     (place / "reward.py").write_text(text, "utf-8")
@@ -352,6 +353,7 @@ def test_a_damaged_status_does_not_spoil_the_list_and_the_run_goes_on(
     assert forks.run("resume", orphan, "--json").json["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(forks: Server, config: Path, runs_dir: Path) -> None:
     done = forks.run("reinforce", config, env={"DRAGONET_FAILPOINT": "metrics.after_append:5"})
     assert done.code == -9

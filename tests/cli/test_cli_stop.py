@@ -112,6 +112,7 @@ def test_cancel_ends_a_run_with_a_checkpoint_and_resume_finishes_it(
     assert difference(stopped, whole) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_asked_to_stop_before_its_first_step_can_be_resumed(
     forks: Server, place: Path, runs_dir: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_runs_of_one_second_do_not_collide(forks: Server, config: Path, runs_dir
     assert all(difference(first, other) == [] for other in others)
 
 
+@pytest.mark.slow
 def test_a_detached_run_outlives_its_parent_and_is_found_again(forks: Server, config: Path, runs_dir: Path) -> None:
     """The parent is a shell with a session of its own, and the whole of it is killed."""
     command = [sys.executable, "-m", "dragonet", "reinforce", str(config), *LONG, "--detach", "--json"]
