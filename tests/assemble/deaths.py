@@ -29,7 +29,7 @@ class Deaths:
     def go(self, label: str, failpoint: str | None = None) -> Done:
         """Start the run, or resume it where there is one; with a failpoint it is to die there."""
         env = self.env(label, failpoint)
-        if self.visible(label):
+        if list_runs(self.runs_dir(label)):
             return self._forks.run("resume", "last", "--quiet", env=env)
         return self._forks.run("reinforce", self.config, "--json", env=env)
 
@@ -52,9 +52,9 @@ class Deaths:
 
     def survives(self, label: str) -> dict[str, Any]:
         """Resume to the end, or start anew when no run came to be; return the outcome of the only run there is."""
-        seen = self.visible(label)
-        assert all(run["state"] in ("failed", "succeeded") for run in seen), seen
-        if not (seen and seen[0]["state"] == "succeeded"):
+        states = [summary.state for summary in list_runs(self.runs_dir(label))]
+        assert set(states) <= {"failed", "succeeded"}
+        if states != ["succeeded"]:
             done = self.go(label)
             assert done.code == 0, done
         summaries = list_runs(self.runs_dir(label))

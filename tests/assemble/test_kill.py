@@ -21,7 +21,7 @@ from assemble.conftest import scratch
 from assemble.deaths import CREATION, UNSEEN, Deaths, later_hits
 from assemble.forking import Server
 from assemble.tiny_run import MANY_OPTIONS, difference, write_config
-from dragonet.runs import failpoints
+from dragonet.runs import failpoints, list_runs
 
 TRAINING = tuple(name for name in failpoints.NAMES if name not in CREATION)
 RANDOM_DEATHS = 20
@@ -104,13 +104,12 @@ def test_a_run_that_dies_again_and_again_comes_to_the_same_end(forks: Server) ->
         whole_s = time.monotonic() - began
         delays = random.Random(7)
         for _ in range(RANDOM_DEATHS):
-            argv = ("resume", "last") if deaths.visible("again") else ("reinforce", deaths.config)
+            argv = ("resume", "last") if list_runs(deaths.runs_dir("again")) else ("reinforce", deaths.config)
             child = forks.start(*argv, env=deaths.env("again"))
             time.sleep(delays.uniform(0.1, 1.0) * whole_s)
             child.kill()
             child.wait()
-            seen = deaths.visible("again")
-            if seen and seen[0]["state"] == "succeeded":
+            if [summary.state for summary in list_runs(deaths.runs_dir("again"))] == ["succeeded"]:
                 break
         assert difference(alone, deaths.survives("again")) == []
 

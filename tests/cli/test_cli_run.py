@@ -231,7 +231,8 @@ def test_preview_shows_what_the_model_sees(finished: Finished) -> None:
 def test_a_run_in_a_terminal_says_what_to_type_next(finished: Finished) -> None:
     done = finished.ok("reinforce", finished.config, "train.max_steps=2", "name=seen")
     assert "succeeded after 2 steps" in done.out
-    assert "next: dragonet evaluate " in done.out
+    assert "next: dragonet resume " in done.out
+    assert "train.max_steps=4" in done.out
     assert "training 32,768 of 140,096 parameters (23.39%)" in done.out
     assert "36 prompts, 4 held out; 2 steps of 2 prompts x 4 rollouts; rewards: custom + 0.5 x length" in done.out
     (folder,) = (summary["path"] for summary in finished.ok("runs", "--json").json if summary["name"] == "seen")
