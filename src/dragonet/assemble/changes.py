@@ -6,20 +6,28 @@ of two, and is refused with the way to start a new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from dragonet import runs
+from dragonet.assemble.fixed import CHANGEABLE, differences, fixed_values
 from dragonet.assemble.prepare import total_steps
 from dragonet.config import RunConfig, load_config
 from dragonet.config.run import values_of
 from dragonet.errors import ConfigError
 from dragonet.runs import RunFolder
 
-CHANGEABLE = frozenset(
-    f"train.{key}"
-    for key in ("max_steps", "epochs", "max_minutes", "save_steps", "keep_checkpoints", "eval_steps", "n_samples")
-) | {"reinforce.max_failed_fraction"}
+
+def _check_untouched(folder: RunFolder) -> None:
+    """Raise when config.yaml no longer says what the run was started with."""
+    started_with = runs.read_json(folder, "lineage.json").get("config")
+    if started_with is None:
+        return
+    edited = sorted(differences(started_with, fixed_values(runs.read_config(folder))))
+    if edited:
+        raise ConfigError(
+            f"{folder.config} was edited since the run began: {', '.join(edited)}. A run keeps what it was started "
+            f"with; change it back (it stands in {folder.lineage}), or start a new run"
+        )
 
 
 def run_config(folder: RunFolder, overrides: Sequence[str] = ()) -> RunConfig:
@@ -29,11 +37,12 @@ def run_config(folder: RunFolder, overrides: Sequence[str] = ()) -> RunConfig:
 
 def changed_config(folder: RunFolder, overrides: Sequence[str]) -> RunConfig:
     """Apply overrides to a run's config and write them down. Raises ConfigError for what a resume must not change."""
+    _check_untouched(folder)
     before = run_config(folder)
     if not overrides:
         return before
     after = run_config(folder, overrides)
-    changed = _changes(values_of(before), values_of(after))
+    changed = differences(values_of(before), values_of(after))
     refused = sorted(set(changed) - CHANGEABLE)
     if refused:
         raise ConfigError(
@@ -57,14 +66,3 @@ def _check_length(folder: RunFolder, config: RunConfig) -> None:
             f"train.max_steps is {config.train.max_steps}, but the run has made {made} steps already; ask for more, or "
             f"start a new run"
         )
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found |= _changes(old, new, f"{prefix}{key}.")
-        elif old != new:
-            found[f"{prefix}{key}"] = new
-    return found

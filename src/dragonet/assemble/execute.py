@@ -23,7 +23,7 @@ from dragonet.config import RunConfig
 from dragonet.errors import DragonetError, RewardError, RunError
 from dragonet.learn.evaluate import Evaluation, compare, gain
 from dragonet.learn.journal import RunJournal, read_history, restore
-from dragonet.learn.loop import Parts, train
+from dragonet.learn.loop import MAX_MINUTES, Parts, train
 from dragonet.rewards import RewardSet, as_rewards
 from dragonet.runs import RunFolder
 from dragonet.types import Prompt
@@ -109,9 +109,14 @@ def _run(
     tracker = runs.FencedTrackers([*observers, *([console] if console is not None else [])], log)
 
     def tell(text: str) -> None:
+        nonlocal console
         log(text)
-        if console is not None:
-            console.say(text)
+        try:
+            if console is not None:
+                console.say(text)
+        except (OSError, ValueError) as error:  # a closed pipe or terminal must not cost the run
+            console = None
+            log(f"nothing more can be shown ({error}); the run goes on")
 
     try:
         progress, notices = restore(folder, built.learner)
@@ -203,6 +208,7 @@ def _measured(built: Built, step: int) -> Evaluation:
 
 def _load_adapter(folder: RunFolder, built: Built) -> int:
     """Put the run's published adapter, or that of its latest checkpoint, into the model; return its step."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if folder.adapter.is_dir():
@@ -215,14 +221,20 @@ def _load_adapter(folder: RunFolder, built: Built) -> int:
                 f"dragonet resume {folder.id}"
             )
         where, step = checkpoint.file("adapter"), checkpoint.step
-    models.load_adapter_tensors(built.model, load_file(where / "adapter_model.safetensors"))
+    try:
+        tensors = load_file(where / "adapter_model.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"the adapter in {where} cannot be read: {error}; its checkpoints are in {folder.checkpoints}"
+        ) from error
+    models.load_adapter_tensors(built.model, tensors)
     return step
 
 
 def _end(
     folder: RunFolder, config: RunConfig, built: Built, reason: str | None, steps: int, elapsed_s: float
 ) -> Outcome:
-    cancelled = reason is not None and not reason.startswith("max_minutes")
+    cancelled = reason is not None and not reason.startswith(MAX_MINUTES)
     gained = gain(read_history(folder))
     state = "cancelled" if cancelled else "succeeded"
     if not cancelled:
@@ -255,7 +267,7 @@ def _pin_threads(folder: RunFolder) -> None:
 
     facts = runs.read_json(folder, "environment.json")
     recorded = facts.get("torch_threads")
-    if isinstance(recorded, int):
+    if isinstance(recorded, int) and recorded >= 1:
         torch.set_num_threads(recorded)
     else:
         runs.write_json(folder, "environment.json", {**facts, "torch_threads": torch.get_num_threads()})

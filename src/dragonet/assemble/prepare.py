@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonet import data, models, runs
+from dragonet.assemble.fixed import fixed_values
 from dragonet.config import RunConfig
 from dragonet.config.run import values_of
 from dragonet.errors import ConfigError
@@ -67,7 +68,10 @@ def prepare(
     finally:
         rewards.close()
     about = renderer.notices_about([prompt.messages for prompt in [*train, *held_out]])
-    notices = (*config.notices, *mapped.notices, *split.notices, *about, *cut, *cut_held_out)
+    batch = config.train.batch_size
+    repeats = f"train.batch_size {batch} is above the {len(train)} training prompts, so a round repeats some"
+    large = (repeats,) if batch > len(train) else ()
+    notices = (*config.notices, *large, *mapped.notices, *split.notices, *about, *cut, *cut_held_out)
     return Prepared(config, ref, renderer, train, held_out, rewards, tuple(dict.fromkeys(notices)))
 
 
@@ -93,7 +97,7 @@ def create(prepared: Prepared) -> runs.RunFolder:
         name=prepared.config.name,
         stage=STAGE,
         config=config,
-        files={**prompts, **reward_files, **adapters, "lineage.json": lineage},
+        files={**prompts, **reward_files, **adapters, "lineage.json": {**lineage, "config": fixed_values(config)}},
     )
 
 

@@ -36,17 +36,22 @@ def status(run: RunRef, as_json: JsonFlag = False) -> None:
     Example: dragonet status last
     """
     from dragonet import runs
+    from dragonet.errors import RunError
 
     folder = runs.find_run(run)
     found = runs.read_status(folder)
-    rows = runs.read_metrics(folder)
-    latest = rows[-1] if rows else {}
+    latest: dict[str, Any] = {}
+    notes = list(found.notes)
+    try:
+        latest = next(reversed(runs.read_metrics(folder)), {})
+    except RunError as error:  # a damaged file must not hide the state
+        notes.append(str(error))
     if as_json:
-        emit_json({"run": folder.id, "folder": str(folder), **found.as_dict(), "metrics": latest})
+        emit_json({"run": folder.id, "folder": str(folder), **found.as_dict(), "notes": notes, "metrics": latest})
         return
     total = f" of {found.total_steps}" if found.total_steps else ""
     typer.echo(f"{folder.id}: {found.state}, step {found.step}{total}")
-    for line in (found.error, found.reason, *found.notes):
+    for line in (found.error, found.reason, *notes):
         if line:
             typer.echo(f"  {line}")
     if found.reward:

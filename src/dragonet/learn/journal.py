@@ -101,7 +101,12 @@ def read_history(folder: runs.RunFolder) -> list[Evaluation]:
     """Return the run's evaluations in the order of their steps."""
     if not folder.eval.exists():
         return []
-    return [Evaluation.from_json(entry) for entry in runs.read_json(folder, "eval.json").get("history", [])]
+    try:
+        return [Evaluation.from_json(entry) for entry in runs.read_json(folder, "eval.json").get("history", [])]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(
+            f"{folder.eval} is damaged ({type(error).__name__}: {error}); move it away, and the run is measured again"
+        ) from error
 
 
 def rollout_rows(batch: TrainBatch, scored: Sequence[ScoredGroup], names: Sequence[str]) -> Iterator[dict[str, Any]]:

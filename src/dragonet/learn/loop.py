@@ -21,6 +21,7 @@ from dragonet.learn.metrics import explain_flat, failed_fraction, first_failure,
 from dragonet.protocols import AdvantageEstimator, Learner, RolloutSource
 from dragonet.types import Group, ScoredGroup
 
+MAX_MINUTES = "max_minutes"  # how the reason begins when the time is used up
 MIN_STEPS_TO_JUDGE = 10  # a run this long in which nothing was learned ends as failed; a shorter one is warned
 
 
@@ -90,9 +91,13 @@ def train(parts: Parts, plan: Plan, progress: Progress) -> str | None:
 
     Raises RewardError when too many rewards failed, TrainingError when nothing could be learned.
     """
+    looked: int | None = None  # the step of the last evaluation
     if progress.step == 0:
         _first_look(parts, plan, progress)
+        looked = 0
     reason = _why_stop(parts, plan, progress)
+    if progress.step == 0 and reason is not None and reason.startswith(MAX_MINUTES):
+        raise TrainingError(f"{reason} before the first step, by the evaluation; raise train.max_minutes")
     while progress.step < plan.total_steps and reason is None:
         before = progress.step
         try:
@@ -104,12 +109,14 @@ def train(parts: Parts, plan: Plan, progress: Progress) -> str | None:
         finished = progress.step >= plan.total_steps
         if _due(plan.eval_steps, before, progress.step) and not finished:
             _evaluate(parts, progress)
+            looked = progress.step
         reason = _why_stop(parts, plan, progress)
         if finished or reason is not None or _due(plan.save_steps, before, progress.step):
             _save(parts, progress)
-    if reason is None or reason.startswith("max_minutes"):
+    if reason is None or reason.startswith(MAX_MINUTES):
         _judge(parts, progress)
-        _evaluate(parts, progress)
+        if looked != progress.step:
+            _evaluate(parts, progress)
     return reason
 
 
@@ -199,7 +206,7 @@ def _due(every: int, before: int, now: int) -> bool:
 def _why_stop(parts: Parts, plan: Plan, progress: Progress) -> str | None:
     reason = parts.stop()
     if reason is None and plan.max_minutes is not None and progress.elapsed_s >= 60 * plan.max_minutes:
-        reason = f"max_minutes: {plan.max_minutes:g} minutes of training were used"
+        reason = f"{MAX_MINUTES}: {plan.max_minutes:g} minutes of training were used"
     return reason
 
 

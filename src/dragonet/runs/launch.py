@@ -105,11 +105,11 @@ def cancel(folder: Where, *, timeout_s: float = 120.0) -> Status:
     run = RunFolder(folder)
     status = read_status(run)
     _check_cancellable(run, status)
+    signalled = run.cancel_request.exists()  # somebody asked before; a second signal would stop the run at once
     request_cancel(run)
     if status.pid == os.getpid():
         return status
     deadline = time.monotonic() + timeout_s
-    signalled = False
     while not status.final:
         if not signalled and _is_its_own(run, status):
             _signal(run, status, signal.SIGTERM)

@@ -69,9 +69,11 @@ def prepare_resume(folder: Where, *, overrides: bool = False) -> Status:
         raise _busy(run, status)
     if status.state == "succeeded" and not overrides:
         done = f"{status.step} of {status.total_steps} steps" if status.total_steps else f"{status.step} steps"
+        timed = (status.reason or "").startswith("max_minutes")
+        more = "train.max_minutes=MORE" if timed else f"train.max_steps={2 * max(status.step, 1)}"
         raise RunError(
             f"run {run.id} succeeded after {done}, so there is nothing to resume; to train it further give it more "
-            f"steps: dragonet resume {run.id} train.max_steps={2 * max(status.step, 1)}"
+            f"{'time' if timed else 'steps'}: dragonet resume {run.id} {more}"
         )
     run.cancel_request.unlink(missing_ok=True)
     return status

@@ -214,8 +214,10 @@ def _change(run: RunFolder, change: Callable[[Mapping[str, Any]], Mapping[str, A
 def _stored(run: RunFolder) -> dict[str, Any]:
     """Read status.json for a change; a damaged one is started over, so that its run can be resumed."""
     try:
-        return files.read_json(run.status)
-    except RunError as error:
+        stored = files.read_json(run.status)
+        _parse(stored)
+        return stored
+    except (RunError, TypeError, ValueError) as error:
         if isinstance(error.__cause__, jsontext.TooNew):
             raise
         return {"state": "running"}
