@@ -239,7 +239,7 @@ def test_null_takes_a_key_back_to_its_default(write: Write) -> None:
         ("max_steps=4", "command line: max_steps: unknown key here; it is train.max_steps"),
         ("seed=4", "command line: seed: unknown key here; it is data.seed or train.seed"),
         ("train.runs_dir=x", "command line: train.runs_dir: unknown key here; it is runs_dir"),
-        ("train.max_steps=many", "command line: train.max_steps: expected a whole number of at least 1, or null"),
+        ("train.max_steps=many", "command line: train.max_steps: expected a whole number from 1 to 1000000, or null"),
         ("train.learning_rate=.nan", "command line: train.learning_rate: expected a finite number, got nan"),
         ("rewards.2.weight=1", "command line: rewards.2.weight: no entry 2 in rewards; there are: 0 to 1"),
         ("rewards.first.weight=1", "no entry first in rewards"),

@@ -6,7 +6,7 @@ The order: read, expand short forms, rename aliases, make the file's paths absol
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from pydantic_core import ErrorDetails
 
 from dragonet.config.model import spelled_out
 from dragonet.config.names import later, rename_aliases
-from dragonet.config.overrides import apply_override
-from dragonet.config.read import Draft, KeyPath, Problem, read_config, reads_as_text, show
+from dragonet.config.overrides import PLACE, apply_override
+from dragonet.config.read import Draft, Problem, read_config, reads_as_text
 from dragonet.config.rewards import listed
 from dragonet.config.run import RunConfig, values_of
 from dragonet.config.schema import known_part, unknown_key
-from dragonet.config.values import choices, expected, expected_entry, is_text, section_of
+from dragonet.config.values import Conflict, choices, expected, expected_entry, is_text, section_of
+from dragonet.config.words import KeyPath, brief, dotted, show
 from dragonet.errors import ConfigError, did_you_mean
 
 
@@ -42,7 +43,7 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any], overrides: S
     config = _validate(draft)
     if config is None or draft.problems:
         raise ConfigError(_message(draft))
-    config._notices = tuple(draft.notices)
+    config._notices = (*draft.notices, *config.train.notices())
     return config
 
 
@@ -115,26 +116,35 @@ def _validate(draft: Draft) -> RunConfig | None:
         except ValidationError as exc:
             fields = [e for e in exc.errors() if e["type"] != "conflict"]
             conflicts = [e for e in exc.errors() if e["type"] == "conflict"]
-        for error in fields:
-            _report_field(draft, error, seen, wrong)
+        told = [(*_explain(error), error["type"]) for error in fields]
+        around = {path[:n] for path in (*wrong, *(path for path, *_ in told)) for n in range(len(path))}
+        for path, text, kind in told:  # a list with a wrong entry needs no second complaint about the list
+            if path not in around and (path, "") not in seen and not (path in wrong and kind == "extra_forbidden"):
+                seen.add((path, ""))
+                wrong.add(path)
+                draft.report(path, text)
         for error in conflicts:
+            section: KeyPath = error["loc"]
             for conflict in error["ctx"]["conflicts"]:
-                paths = [(*error["loc"], key) for key in conflict.keys]
+                paths = [(*section, key) for key in conflict.keys]
                 if wrong.isdisjoint(paths) and (paths[0], conflict.text) not in seen:
                     seen.add((paths[0], conflict.text))
-                    draft.report(paths[0], conflict.text)
+                    draft.report(paths[0], conflict.text + _resets(draft, section, conflict, error["ctx"]["conflicts"]))
         for path in wrong:
             _remove(draft.tree, path[:2])
     return config
 
 
-def _report_field(draft: Draft, error: ErrorDetails, seen: set[tuple[KeyPath, str]], wrong: set[KeyPath]) -> None:
-    path, text = _explain(error)
-    if (path, "") in seen or (path in wrong and error["type"] == "extra_forbidden"):
-        return
-    seen.add((path, ""))
-    wrong.add(path)
-    draft.report(path, text)
+def _resets(draft: Draft, section: KeyPath, conflict: Conflict, others: Iterable[Conflict]) -> str:
+    """Say what to type where an override crosses keys of the file: `(or add data.min_eval=null ...)`."""
+
+    def typed(key: str) -> bool:
+        return draft.places.get((*section, key)) == PLACE
+
+    if typed(conflict.keys[0]) or not any(map(typed, conflict.keys[1:])):
+        return ""
+    keys = [other.keys[0] for other in others if other.keys[1:] == conflict.keys[1:] and not typed(other.keys[0])]
+    return f" (or add {' '.join(f'{dotted((*section, key))}=null' for key in keys)})"
 
 
 def _explain(error: ErrorDetails) -> tuple[KeyPath, str]:
@@ -155,7 +165,7 @@ def _explain(error: ErrorDetails) -> tuple[KeyPath, str]:
         soon = later(known, value)
         if soon:
             return known, f"{soon}; now: {', '.join(words)}"
-        return known, f"unknown value {value!r}{did_you_mean(value, words)}"
+        return known, f"unknown value {brief(value)}{did_you_mean(value[:100], words)}"
     if value is None:
         return known, f"expected {wanted}, got nothing; remove the key to keep the default"
     hint = "; in quotes it is text" if is_text(field) and isinstance(value, bool | int | float) else ""
@@ -183,8 +193,7 @@ def _message(draft: Draft) -> str:
 
 
 def _line(problem: Problem) -> str:
-    dotted = ".".join(map(str, problem.path))
-    return f"{dotted}: {problem.text}" if dotted else problem.text
+    return f"{dotted(problem.path)}: {problem.text}" if problem.path else problem.text
 
 
 def _position(problem: Problem) -> tuple[int, str]:

@@ -14,7 +14,7 @@ class LoraSection(BaseModel):
 
     model_config = STRICT
 
-    r: Count = 16
+    r: Annotated[int, Field(ge=1, le=4096)] = 16
     alpha: Count = 32
     dropout: Annotated[Real, Field(ge=0, lt=1)] = 0.0
     targets: Literal["all-linear"] | Annotated[tuple[Text, ...], Field(min_length=1, strict=False)] = Field(

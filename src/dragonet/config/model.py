@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from dragonet.config.values import STRICT, Conflict, Text, refuse
+from dragonet.config.words import brief
 
 
 def spelled_out(value: Any) -> Any:
@@ -44,4 +45,4 @@ class ModelSection(BaseModel):
 
     def _conflicts(self) -> Iterator[Conflict]:
         if self.revision is not None and "@" in self.id:
-            yield Conflict(("revision", "id"), f"the id {self.id!r} names a revision already; keep one of them")
+            yield Conflict(("revision", "id"), f"the id {brief(self.id)} names a revision already; keep one of them")

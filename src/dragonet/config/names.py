@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dragonet.config.read import Draft, KeyPath, show
+from dragonet.config.read import Draft
+from dragonet.config.words import KeyPath, dotted, show
 
 ALIAS_SECTIONS = ("reinforce", "train")  # an alias may stand in one of these or at the top
 
@@ -47,7 +48,7 @@ def alias_at(path: KeyPath) -> Alias | None:
 def alias_notice(path: KeyPath, alias: Alias, value: Any) -> str:
     """Say how a foreign key was read."""
     note = f" ({alias.note})" if alias.note else ""
-    return f"{path[-1]} is TRL's name, read as {'.'.join(alias.target)}={value}{note}"
+    return f"{path[-1]} is TRL's name, read as {'.'.join(alias.target)}={dotted((value,))}{note}"
 
 
 def rename_aliases(draft: Draft) -> None:

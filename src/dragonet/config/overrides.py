@@ -9,31 +9,34 @@ from __future__ import annotations
 from typing import Any
 
 from dragonet.config.names import alias_at, alias_notice
-from dragonet.config.read import Draft, KeyPath, plain, read_value
+from dragonet.config.read import DROPPED, Draft, plain, read_value
 from dragonet.config.schema import field_at
 from dragonet.config.values import is_text
+from dragonet.config.words import KeyPath, brief, dotted
 from dragonet.errors import ConfigError
 
-_PLACE = "command line"
+PLACE = "command line"
 _NOTHING = ("", "~", "null")
 
 
 def apply_override(draft: Draft, text: str) -> None:
     """Set one `key.sub=value` in the tree, or report what is wrong with it."""
-    dotted, equals, raw = text.partition("=")
-    dotted, raw = dotted.strip(), raw.strip()
-    if not equals or not dotted or "" in dotted.split("."):
-        raise ConfigError(f"{_PLACE}: {text!r}: an override is written key=value, such as train.max_steps=4")
-    path: KeyPath = tuple(int(part) if part.isdecimal() else part for part in dotted.split("."))
+    key, equals, raw = text.partition("=")
+    key, raw = key.strip(), raw.strip()
+    if not equals or not key or "" in key.split("."):
+        raise ConfigError(f"{PLACE}: {brief(text)}: an override is written key=value, such as train.max_steps=4")
+    path: KeyPath = tuple(int(part) if part.isdecimal() and len(part) < 10 else part for part in key.split("."))
     alias = alias_at(path)
-    value = _value(draft, alias.target if alias else path, raw)
-    if alias:
-        draft.notices.append(alias_notice(path, alias, value))
-        path = alias.target
+    written, path = path, alias.target if alias else path
     for old in [p for p in draft.places if p[: len(path)] == path]:
         del draft.places[old]
-    draft.places[path] = _PLACE
-    _put(draft, path, plain(draft, value, path))
+    draft.places[path] = PLACE
+    value = plain(draft, _value(draft, path, raw), path)
+    if value is DROPPED:
+        return
+    if alias:
+        draft.notices.append(alias_notice(written, alias, value))
+    _put(draft, path, value)
 
 
 def _value(draft: Draft, path: KeyPath, raw: str) -> Any:
@@ -56,10 +59,10 @@ def _put(draft: Draft, path: KeyPath, value: Any) -> None:
         if isinstance(home, list):
             if not isinstance(key, int) or key >= len(home):
                 last = f"0 to {len(home) - 1}" if home else "none, the list is empty"
-                draft.report(path, f"no entry {key} in {'.'.join(map(str, path[:n]))}; there are: {last}")
+                draft.report(path, f"no entry {dotted((key,))} in {dotted(path[:n])}; there are: {last}")
                 return
         elif not isinstance(home, dict):
-            draft.report(path, f"{'.'.join(map(str, path[:n]))} holds a single value, so it has no key {key!r}")
+            draft.report(path, f"{dotted(path[:n])} holds a single value, so it has no key {brief(str(key))}")
             return
         if here == path:
             break

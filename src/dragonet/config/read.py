@@ -17,9 +17,8 @@ from typing import Any
 
 import yaml
 
+from dragonet.config.words import MAX_BITS, KeyPath, brief, name_of, show
 from dragonet.errors import ConfigError, did_you_mean
-
-KeyPath = tuple[str | int, ...]
 
 _MAX_NODES = 100_000  # aliases can make a small file unfold without end
 _STARTER = "a config has keys, such as `model: smollm2-135m-instruct`"
@@ -85,7 +84,7 @@ def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Draft:
         return draft
     if isinstance(source, str) and "\n" in source:
         return _read_yaml(source, "config", Path.cwd())
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     text = _text_of(path)
     if path.suffix == ".toml":
         return _read_toml(text, str(source), path.absolute().parent)
@@ -103,47 +102,52 @@ def read_value(text: str) -> Any:
 
 
 def plain(draft: Draft, value: Any, path: KeyPath = ()) -> Any:
-    """Copy plain values; report and leave out NaN, infinity, objects and keys that are not text."""
+    """Copy plain values; report and leave out (as DROPPED) what no key can hold: NaN, objects, text with a NUL."""
     if isinstance(value, Mapping):
         copy = {}
         for key, item in value.items():
             if isinstance(key, str):
                 copy[key] = plain(draft, item, (*path, key))
             else:
-                draft.report((*path, str(key)), f"keys are text, got {show(key)}; put it in quotes")
-        return {key: item for key, item in copy.items() if item is not _DROPPED}
+                draft.report((*path, name_of(key)), f"keys are text, got {show(key)}; put it in quotes")
+        return {key: item for key, item in copy.items() if item is not DROPPED}
     if isinstance(value, list | tuple):
         items = [plain(draft, item, (*path, n)) for n, item in enumerate(value)]
-        return [item for item in items if item is not _DROPPED]
+        return [item for item in items if item is not DROPPED]
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return plain(draft, os.fspath(value), path)
+    wrong = None if value is DROPPED else _unfit(value)
+    if wrong:
+        draft.report(path, wrong)
+        return DROPPED
+    return value
+
+
+DROPPED = object()
+"""Stands for a value that `plain` reported."""
+
+
+def _unfit(value: Any) -> str | None:
+    """Say why a single value cannot stand in a config."""
     if isinstance(value, float) and not math.isfinite(value):
-        draft.report(path, f"expected a finite number, got {value}")
-        return _DROPPED
+        return f"expected a finite number, got {value}"
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        return f"expected a number below 1e308, got {show(value)}"
+    if isinstance(value, str) and "\0" in value:
+        return f"the text {brief(value)} holds a NUL character; take it out"
+    if isinstance(value, str) and not _encodes(value):
+        return f"the text {brief(value)} is not valid Unicode (undecoded bytes, or half a character); write it in UTF-8"
     if value is None or isinstance(value, str | bool | int | float):
-        return value
-    draft.report(path, f"expected text, a number, true, false, a list or a mapping, got {show(value)}")
-    return _DROPPED
+        return None
+    return f"expected text, a number, true, false, a list or a mapping, got {show(value)}"
 
 
-_DROPPED = object()
-
-
-def show(value: Any) -> str:
-    """Name a value for an error message."""
-    if value is None:
-        return "nothing (null)"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"the number {value}"
-    if isinstance(value, str):
-        return f"text {value if len(value) <= 60 else value[:57] + '...'!r}"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list" if value else "an empty list"
-    return f"an object of type {type(value).__name__}"
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text_of(path: Path) -> str:
@@ -159,14 +163,16 @@ def _text_of(path: Path) -> str:
             raise ConfigError(f"{path}: there is no folder {folder}; check the path") from None
         near = did_you_mean(path.name, (p.name for p in folder.iterdir() if p.suffix in (".yaml", ".yml", ".toml")))
         raise ConfigError(f"{path}: no such file{near or '; check the path'}") from None
-    except OSError as exc:
-        raise ConfigError(f"{path}: cannot be read: {exc.strerror}; give the path of a config file") from None
+    except (OSError, ValueError) as exc:
+        raise ConfigError(
+            f"{brief(str(path))} cannot be read: {getattr(exc, 'strerror', exc)}; give the path of a config file"
+        ) from None
 
 
 def _read_toml(text: str, name: str, base: Path) -> Draft:
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+    except ValueError as exc:  # TOMLDecodeError, or a whole number that Python refuses to read
         raise ConfigError(f"{name}: not valid TOML: {exc}") from None
     if not tree:
         raise ConfigError(
@@ -240,7 +246,9 @@ class _Builder:
                 self._draft.report(path, f"a key is text, got {_kind_of(key_node)}; put a template in quotes")
                 continue
             key = self._scalar(key_node, path)
-            here, line = (*path, str(key)), f"line {key_node.start_mark.line + 1}"
+            if key is DROPPED:
+                continue
+            here, line = (*path, name_of(key)), f"line {key_node.start_mark.line + 1}"
             if key in values:
                 text = f"written twice, first on {self._draft.places[here]}; keep one"
                 self._draft.problems.append(Problem(here, text, line))
@@ -261,6 +269,9 @@ class _Builder:
             if kind == "float":
                 return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         except (KeyError, ValueError):
+            if kind == "int":  # Python reads no decimal number of more than 4300 digits
+                self._draft.report(path, f"expected a number below 1e308, got one of {len(text)} digits")
+                return DROPPED
             kind = f"unreadable {kind}"
         if kind != "str":
             self._draft.report(path, f"the tag {node.tag} is not supported; write a plain value")

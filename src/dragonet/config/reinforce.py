@@ -45,12 +45,12 @@ class ReinforceSection(BaseModel):
     estimator: Literal["grpo", "dr_grpo", "rloo", "reinforce", "reinforce_baseline"] = "grpo"
     loss: Literal["ppo_clip", "rloo"] = "ppo_clip"
     clip: Annotated[
-        tuple[Annotated[Real, Field(gt=0, lt=1)], Annotated[Real, Field(gt=0)]],
-        Field(strict=False, description="[below, above], two numbers above 0, the first below 1"),
+        tuple[Annotated[Real, Field(gt=0, lt=1)], Annotated[Real, Field(gt=0, le=1000)]],
+        Field(strict=False, description="[below, above], two numbers above 0, the first below 1, the second to 1000"),
         BeforeValidator(_both_sides),
     ] = (0.2, 0.2)
-    delta: Annotated[Real, Field(gt=1)] | None = None
-    dual_clip: Annotated[Real, Field(gt=1)] | None = None
+    delta: Annotated[Real, Field(gt=1, le=1000)] | None = None
+    dual_clip: Annotated[Real, Field(gt=1, le=1000)] | None = None
     aggregate: Literal["token_mean", "sequence_mean", "constant"] = "token_mean"
     beta: Annotated[Real, Field(ge=0, le=10)] = 0.04
     kl: Literal["k1", "k2", "k3"] = "k3"
@@ -60,11 +60,11 @@ class ReinforceSection(BaseModel):
     group_size: Annotated[int, Field(ge=2, le=64)] = 4
     temperature: Annotated[Real, Field(ge=0.05, le=3)] = 1.0
     top_p: Annotated[Real, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     min_p: Annotated[Real, Field(ge=0, lt=1)] = 0.0
     max_new_tokens: Count = 128
     stop: Texts = ()
-    updates: Count = 1
+    updates: Annotated[int, Field(ge=1, le=1000)] = 1
     truncated: Literal["train", "mask", "zero"] = "train"
     max_failed_fraction: Annotated[Real, Field(ge=0, le=1)] = 0.2
 

@@ -7,10 +7,12 @@ import difflib
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from dragonet.config.read import KeyPath
 from dragonet.config.run import RunConfig
 from dragonet.config.values import section_of
+from dragonet.config.words import KeyPath
 from dragonet.errors import did_you_mean
+
+_LONGEST = 100  # of a name that is compared with the known ones
 
 
 def field_at(path: KeyPath) -> FieldInfo | None:
@@ -33,7 +35,7 @@ def known_part(path: KeyPath) -> tuple[KeyPath, FieldInfo | None]:
 
 def unknown_key(path: KeyPath) -> str:
     """Say that a key is unknown, and which one was probably meant: the same name elsewhere, or the nearest here."""
-    name = str(path[-1])
+    name = str(path[-1])[:_LONGEST]
     elsewhere = [f"{section}.{name}" for section, keys in _sections().items() if name in keys]
     if len(path) == 2 and name in RunConfig.model_fields:
         elsewhere.append(name)

@@ -31,7 +31,7 @@ Real = Annotated[float, BeforeValidator(_read_exponent)]
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]  # a YAML list is a list, and the section holds a tuple
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]  # no run is larger, and none may be without end
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,14 @@ def _describe(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
 
 
 def _range(metadata: tuple[Any, ...]) -> str:
+    def said(bound: Any) -> str:
+        return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
     flat = [m for entry in metadata for m in (entry.metadata if isinstance(entry, FieldInfo) else (entry,))]
-    low = next((f"from {m.ge:g}" for m in flat if isinstance(m, limits.Ge)), "")
-    low = next((f"above {m.gt:g}" for m in flat if isinstance(m, limits.Gt)), low)
-    high = next((f"to {m.le:g}" for m in flat if isinstance(m, limits.Le)), "")
-    high = next((f"below {m.lt:g}" for m in flat if isinstance(m, limits.Lt)), high)
+    low = next((f"from {said(m.ge)}" for m in flat if isinstance(m, limits.Ge)), "")
+    low = next((f"above {said(m.gt)}" for m in flat if isinstance(m, limits.Gt)), low)
+    high = next((f"to {said(m.le)}" for m in flat if isinstance(m, limits.Le)), "")
+    high = next((f"below {said(m.lt)}" for m in flat if isinstance(m, limits.Lt)), high)
     if low.startswith("from") and not high:
         low = low.replace("from", "of at least")
     if any(isinstance(m, limits.MinLen) for m in flat):
