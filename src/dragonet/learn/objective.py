@@ -17,6 +17,9 @@ from dragonet.protocols import LossFn
 
 __all__ = ["Objective", "describe_objective"]
 
+_HIGHEST = 1000.0
+"""Of clip, delta and dual_clip: far above what any method asks for, far below what float32 overflows at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -48,8 +51,10 @@ class Objective:
         if self.kl is None:
             object.__setattr__(self, "kl", "k1" if self.kl_in == "reward" else "k3")
         bounds: tuple[float, ...] = tuple(self.clip)
-        if len(bounds) != 2 or not (0 <= bounds[0] < 1 and 0 <= bounds[1] < math.inf):
-            raise ConfigError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(bounds)}")
+        if len(bounds) != 2 or not (0 <= bounds[0] < 1 and 0 <= bounds[1] <= _HIGHEST):
+            raise ConfigError(
+                f"clip is [low, high] with 0 <= low < 1 and 0 <= high <= {_HIGHEST:g}, got {list(bounds)}"
+            )
         object.__setattr__(self, "clip", bounds)
         self._check_choices(aggregates)
         self._check_numbers()
@@ -71,10 +76,12 @@ class Objective:
 
     def _check_numbers(self) -> None:
         high = self.clip[1]
-        if self.delta is not None and not 1 + high < self.delta < math.inf:
-            raise ConfigError(f"delta must be above 1 + the upper clip ({1 + high:g}), got {self.delta}")
-        if self.dual_clip is not None and not 1 < self.dual_clip < math.inf:
-            raise ConfigError(f"dual_clip must be above 1 (3 is usual), got {self.dual_clip}")
+        if self.delta is not None and not 1 + high < self.delta <= _HIGHEST:
+            raise ConfigError(
+                f"delta must be above 1 + the upper clip ({1 + high:g}) and to {_HIGHEST:g}, got {self.delta}"
+            )
+        if self.dual_clip is not None and not 1 < self.dual_clip <= _HIGHEST:
+            raise ConfigError(f"dual_clip must be above 1 (3 is usual) and to {_HIGHEST:g}, got {self.dual_clip}")
         if not 0 <= self.beta < math.inf:
             raise ConfigError(f"beta must be a finite number of at least 0, got {self.beta}")
         if not 0 < self.temperature < math.inf:
