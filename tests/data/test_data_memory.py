@@ -9,11 +9,13 @@ import json
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dragonet.data import load_dataset
+from dragonet.data.jsonl import prompts_from_jsonl, prompts_to_jsonl
 from dragonet.data.values import LiteralFloat, as_text, number_text
 from dragonet.errors import DataError
 
@@ -57,6 +59,17 @@ def test_values_are_plain_python() -> None:
     }
     assert {type(value) for value in plain.values()} == {int, float, bool, str, list}
     json.dumps(plain, allow_nan=False)
+
+
+@pytest.mark.parametrize("number", [10**5000, -(10**5000), decimal.Decimal(10**5000)], ids=["int", "minus", "decimal"])
+def test_a_whole_number_that_python_does_not_write_keeps_its_digits(number: Any) -> None:
+    table = load_dataset([{"prompt": "a", "answer": number, "more": {10**5000: [number]}}]).rows
+    digits = ("-" if number < 0 else "") + "1" + "0" * 5000
+    assert str(table[0]["answer"]) == digits
+    assert table[0]["more"].keys() == {"1" + "0" * 5000}
+    (prompt,) = load_dataset([{"prompt": "a", "answer": number}]).map_prompts().prompts()
+    assert prompt.reference == digits
+    assert prompts_from_jsonl(prompts_to_jsonl([prompt])) == [prompt]
 
 
 def test_the_source_is_never_shared() -> None:

@@ -119,7 +119,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
             return None if str(value) == "NaT" else str(value)  # a datetime64 in nanoseconds would turn into a number
         return _plain(value.tolist(), depth)
     if isinstance(value, int):
-        return int(value)
+        return _from_int(int(value))
     if isinstance(value, float):
         return None if value != value else float(value)
     if isinstance(value, decimal.Decimal):
@@ -131,7 +131,10 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, datetime.timedelta | uuid.UUID):
         return str(value)
     if isinstance(value, Mapping):
-        return {_checked(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+        return {
+            _checked(str(_from_int(key) if isinstance(key, int) else key)): _plain(item, depth + 1)
+            for key, item in value.items()
+        }
     if isinstance(value, Sequence):
         return [_plain(item, depth + 1) for item in value]
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -149,11 +152,20 @@ def _checked(text: str) -> str:
     return text
 
 
+def _from_int(value: int) -> int | LiteralFloat:
+    """Return a number that can be written; Python itself writes no whole number of more than 4300 digits."""
+    try:
+        str(value)
+    except ValueError:
+        return LiteralFloat(format(decimal.Decimal(value), "f"))
+    return value
+
+
 def _from_decimal(value: decimal.Decimal) -> Any:
     if value.is_nan():
         return None
     text = format(value, "f")
-    return int(text) if text.lstrip("-").isdigit() and text != "-0" else LiteralFloat(text)
+    return _from_int(int(value)) if text.lstrip("-").isdigit() and text != "-0" else LiteralFloat(text)
 
 
 def _from_bytes(value: bytes) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dragonet.errors import ConfigError, DragonetError
 from dragonet.rewards.callables import keys_of
 from dragonet.rewards.combine import RewardSet, Tally
+from dragonet.rewards.shown import shown
 from dragonet.rewards.spec import TYPES, reward
 from dragonet.rewards.typed import TypedReward
 from dragonet.types import Prompt, Rollout, Score, StopReason
@@ -49,7 +50,7 @@ def _as_reward(value: Any, base: Path | None) -> Reward:
     if isinstance(value, Mapping):
         keys = dict(value)
         if "type" not in keys:
-            raise ConfigError(f"type is missing in {keys!r}; one of {', '.join(TYPES)}")
+            raise ConfigError(f"type is missing in {shown(keys)}; one of {', '.join(TYPES)}")
         if base is not None and isinstance(keys.get("file"), str | Path):
             keys["file"] = base / keys["file"]
         return reward(**{str(key): item for key, item in keys.items()})
@@ -58,24 +59,39 @@ def _as_reward(value: Any, base: Path | None) -> Reward:
         return known
     if callable(value):
         return reward("custom", **keys_of(value))
-    raise ConfigError(f"expected a reward, a type name, a mapping with type, or a function; got {value!r}")
+    raise ConfigError(f"expected a reward, a type name, a mapping with type, or a function; got {shown(value)}")
 
 
 def score(
     reward: Any,
     completion: str,
     *,
-    reference: str | None = None,
+    reference: str | float | None = None,
     prompt: str = "",
     row: Mapping[str, Any] | None = None,
 ) -> Score:
-    """Try one reward on one text. `reward` is anything `as_rewards` takes one of."""
+    """Try one reward on one text. `reward` is anything `as_rewards` takes one of.
+
+    A reference that is a number is read as its text. Raises ConfigError for an argument of another type.
+    """
+    for name, value, kinds in (("completion", completion, str), ("prompt", prompt, str), ("row", row, Mapping | None)):
+        if not isinstance(value, kinds):
+            wanted = "a mapping of columns" if name == "row" else "text"
+            raise ConfigError(f"{name} must be {wanted}, got {shown(value)}")
+    if not isinstance(reference, str | int | float | None):
+        raise ConfigError(f"reference must be text, a number or None, got {shown(reference)}")
+    try:
+        text = None if reference is None else str(reference)
+    except ValueError:  # Python writes no longer number
+        raise ConfigError(
+            f"reference must be text, a number of less than 4300 digits or None, got {shown(reference)}"
+        ) from None
     rewards = as_rewards(reward)
     if len(rewards) != 1:
         raise ConfigError(f"score tries one reward, got {len(rewards)}; use RewardSet for their sum")
     asked = Prompt(
         messages=({"role": "user", "content": prompt},),
-        reference=None if reference is None else str(reference),
+        reference=text,
         row=dict(row or {}),
     )
     rollout = Rollout(prompt=asked, segments=(), completion=completion, stop_reason=StopReason.EOS)

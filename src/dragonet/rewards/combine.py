@@ -7,6 +7,7 @@ to know any type of reward.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections import Counter
@@ -87,7 +88,7 @@ class RewardSet:
         out: list[ScoredGroup] = []
         rows = zip(*scores_K, strict=True)
         for group in groups:
-            table = tuple(next(rows) for _ in group.rollouts)
+            table = tuple(self._summable(next(rows)) for _ in group.rollouts)
             totals = [self._total(row) for row in table]
             ends.update(status for _, status in totals)
             for rollout, row in zip(group.rollouts, table, strict=True):
@@ -165,6 +166,16 @@ class RewardSet:
         scores = iter(given)
         return [next(scores) if r.error is None else Score(failure=f"the rollout failed: {r.error}") for r in rollouts]
 
+    def _summable(self, row: tuple[Score, ...]) -> tuple[Score, ...]:
+        """Turn the largest part of a sum that overflows into a failure, so that it is counted and named as one."""
+        parts = [w * s.value if w and s.value is not None else 0.0 for w, s in zip(self.weights, row, strict=True)]
+        if math.isfinite(sum(parts)):
+            return row
+        worst = max(range(len(parts)), key=lambda k: abs(parts[k]))
+        reason = f"{self.weights[worst]:g} x {row[worst].value:g} makes the weighted sum overflow; use smaller values"
+        failed = dataclasses.replace(row[worst], value=None, failure=reason)
+        return (*row[:worst], failed, *row[worst + 1 :])
+
     def _total(self, row: Sequence[Score]) -> tuple[float | None, str]:
         total, applied = 0.0, False
         for weight, score in zip(self.weights, row, strict=True):
@@ -172,8 +183,6 @@ class RewardSet:
                 return None, "failed"
             if weight and score.value is not None:
                 total, applied = total + weight * score.value, True
-        if not math.isfinite(total):
-            return None, "failed"
         return (total, "scored") if applied else (None, "not_applicable")
 
     def _count(self, row: Sequence[Score], counts: Mapping[str, Counter[str]]) -> None:

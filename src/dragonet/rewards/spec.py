@@ -7,6 +7,7 @@ are known by name and keys, so that a config written for it gets a clear answer.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ from dragonet.rewards import custom, structured, text
 from dragonet.rewards.answer import Answer
 from dragonet.rewards.condition import Condition
 from dragonet.rewards.judge import Judge
+from dragonet.rewards.shown import shown
 from dragonet.rewards.typed import TypedReward
 
 __all__ = ["TYPES", "reward"]
 
 Parse = Callable[[Any], Any]
+
+_MAX_WEIGHT = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +45,49 @@ class _Type:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        quoted = f"; in YAML put it in quotes: {str(value)!r}" if isinstance(value, bool | int | float) else ""
-        raise ConfigError(f"must be text, got {value!r}{quoted}")
+        quoted = f"; in YAML put it in quotes: '{shown(value)}'" if isinstance(value, bool | int | float) else ""
+        raise ConfigError(f"must be text, got {shown(value)}{quoted}")
     return value
 
 
 def _filled(value: Any) -> str:
     if not _text(value).strip() or "\n" in value:
-        raise ConfigError(f"must be text on one line, got {value!r}")
+        raise ConfigError(f"must be text on one line, got {shown(value)}")
     return str(value)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     values = (value,) if isinstance(value, str) else value
     if not isinstance(values, list | tuple) or not values:
-        raise ConfigError(f"must be a list of at least one text, got {value!r}")
+        raise ConfigError(f"must be a list of at least one text, got {shown(value)}")
     return tuple(_text(v) for v in values)
 
 
 def _number(value: Any) -> float:
     if isinstance(value, str):
-        raise ConfigError(f"must be a number, got the text {value!r} (YAML reads 1e-3 as text; write 1.0e-3)")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"must be a finite number, got {value!r}")
-    return float(value)
+        raise ConfigError(f"must be a number, got the text {shown(value)} (YAML reads 1e-3 as text; write 1.0e-3)")
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number beyond every float
+        pass
+    raise ConfigError(f"must be a finite number, got {shown(value)}")
+
+
+def _weight(value: Any) -> float:
+    number = _number(value)
+    if abs(number) > _MAX_WEIGHT:
+        raise ConfigError(f"must be from -1e6 to 1e6, got {shown(value)}; what counts is how weights compare")
+    return number
 
 
 def _at_least(low: int) -> Parse:
     def parse(value: Any) -> int:
         number = _number(value)
         if number != int(number):
-            raise ConfigError(f"must be a whole number, got {value!r}")
+            raise ConfigError(f"must be a whole number, got {shown(value)}")
         if number < low:
-            raise ConfigError(f"must be at least {low}, got {value!r}")
+            raise ConfigError(f"must be at least {low}, got {shown(value)}")
         return int(number)
 
     return parse
@@ -82,51 +96,53 @@ def _at_least(low: int) -> Parse:
 def _tolerance(value: Any) -> float:
     number = _number(value)
     if not 0 <= number < 1:
-        raise ConfigError(f"is a share of the reference (0.01 is one percent) from 0 to below 1, got {value!r}")
+        raise ConfigError(f"is a share of the reference (0.01 is one percent) from 0 to below 1, got {shown(value)}")
     return number
 
 
 def _seconds(value: Any) -> float:
     number = _number(value)
     if number <= 0:
-        raise ConfigError(f"must be above 0, got {value!r}")
+        raise ConfigError(f"must be above 0, got {shown(value)}")
     return number
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ConfigError(f"must be true or false, got {value!r}")
+        raise ConfigError(f"must be true or false, got {shown(value)}")
     return value
 
 
 def _mode(value: Any) -> str:
     if value not in ("any", "all"):
-        raise ConfigError(f"must be any or all, got {value!r}")
+        raise ConfigError(f"must be any or all, got {shown(value)}")
     return str(value)
 
 
 def _schema(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"must be a JSON Schema (a mapping), got {value!r}")
+        raise ConfigError(f"must be a JSON Schema (a mapping), got {shown(value)}")
     return dict(value)
 
 
 def _path(value: Any) -> str:
     if not isinstance(value, str | Path) or not str(value).strip():
-        raise ConfigError(f"must be the path of a Python file, got {value!r}")
-    return str(Path(value).expanduser().absolute())
+        raise ConfigError(f"must be the path of a Python file, got {shown(value)}")
+    if "\0" in str(value):
+        raise ConfigError(f"holds a NUL character, which no path can: {shown(value)}")
+    return str(Path(os.path.expanduser(value)).absolute())
 
 
 def _clip(value: Any) -> tuple[float, float]:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ConfigError(f"must be two numbers [low, high], got {value!r}")
+        raise ConfigError(f"must be two numbers [low, high], got {shown(value)}")
     low, high = map(_number, value)
     if low >= high:
         raise ConfigError(f"leaves no room: low {low:g} is not below high {high:g}")
     return low, high
 
 
-_COMMON = {"weight": _number, "name": _filled, "answer": _text, "when": _text, "clip": _clip}
+_COMMON = {"weight": _weight, "name": _filled, "answer": _text, "when": _text, "clip": _clip}
 
 _TYPES = {
     "exact": _Type(text.exact, {}),
@@ -166,14 +182,17 @@ def reward(type: str, **keys: Any) -> TypedReward:
 
     Raises ConfigError for keys that cannot work, UserCodeError for a reward file that cannot be used.
     """
-    type = str(type)
+    if not isinstance(type, str):
+        raise ConfigError(f"the type of a reward is text, one of {', '.join(_TYPES)}; got {shown(type)}")
     if type in _WITH_THE_ENGINE:
         raise ConfigError(
             f"the reward type {type!r} comes with the reward engine, which this version does not have; "
             f"available: {', '.join(_TYPES)}"
         )
     if type not in _TYPES:
-        raise ConfigError(f"there is no reward type {type!r}{did_you_mean(type, [*_TYPES, *_WITH_THE_ENGINE])}")
+        raise ConfigError(
+            f"there is no reward type {shown(type)}{did_you_mean(type[:100], [*_TYPES, *_WITH_THE_ENGINE])}"
+        )
     given = {key: value for key, value in keys.items() if value is not None}
     kind = _TYPES[type]
     for key in given:
@@ -226,4 +245,4 @@ def _stray(key: str, type: str) -> str:
     homes += [name for name, keys in _WITH_THE_ENGINE.items() if key in keys]
     if homes:
         return f"{key} belongs to {' and '.join(homes)}, not to {type}"
-    return f"there is no key {key!r}{did_you_mean(key, [*_TYPES[type].keys, *_COMMON])}"
+    return f"there is no key {shown(key)}{did_you_mean(key[:100], [*_TYPES[type].keys, *_COMMON])}"
