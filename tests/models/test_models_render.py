@@ -142,10 +142,54 @@ def test_a_template_that_refuses_a_system_message_says_so_when_one_is_given() ->
 
 
 def test_bad_templates_and_empty_prompts_are_errors_for_the_user() -> None:
-    with pytest.raises(ModelError, match="refuses messages"):
+    with pytest.raises(ModelError, match="the chat template of custom, line 1: not a Jinja template"):
         custom("{% for %}").prompt_text(USER)
     with pytest.raises(ModelError, match="at least one user message"):
         custom(CHATML).prompt_text(())
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "1 / 0",
+        "10.0 ** 1000",
+        "messages.nope.deeper",
+        "range(10 ** 9) | list",
+        "messages + 1",
+    ],
+)
+def test_whatever_a_template_ends_in_is_an_error_for_the_user(tiny: ModelRef, tmp_path: Path, expression: str) -> None:
+    path = tmp_path / "mine.jinja"
+    path.write_text("{{ " + expression + " }}" + CHATML, encoding="utf-8")
+    renderer = make_renderer(tiny, chat_template=path)
+    with pytest.raises(ModelError, match=r"refuses messages with the roles user: .+; change the messages"):
+        renderer.prompt_text(USER)
+
+
+def test_a_template_without_end_in_itself_is_an_error_for_the_user() -> None:
+    with pytest.raises(ModelError, match="refuses messages with the roles user: maximum recursion depth"):
+        custom("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").prompt_text(USER)
+
+
+def test_a_template_file_that_does_not_parse_is_named_with_its_line(tiny: ModelRef, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jinja"
+    path.write_text("Q:\n{{ messages[-1].content\nA:", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"mine\.jinja, line 3: not a Jinja template: .*; correct the line"):
+        make_renderer(tiny, chat_template=path)
+
+
+@pytest.mark.parametrize("text", ["x", "", "{% for m in messages %}{{ m.role }}: {{ m.text }}{% endfor %}"])
+def test_a_template_in_which_all_prompts_are_equal_is_refused(tiny: ModelRef, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine.jinja"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match=r"mine\.jinja leaves out what the user says, so all prompts would be equal"):
+        make_renderer(tiny, chat_template=path)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "~nobody-of-this-name/a.jinja"])
+def test_a_template_path_that_cannot_be_one_is_an_error_for_the_user(tiny: ModelRef, path: str) -> None:
+    with pytest.raises(ModelError, match="cannot be read"):
+        make_renderer(tiny, chat_template=path)
 
 
 def test_the_context_length_of_nested_and_older_configs(tiny: ModelRef, tmp_path: Path) -> None:

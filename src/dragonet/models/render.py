@@ -36,12 +36,14 @@ class Renderer:
         *,
         chat_template: str | None,
         name: str = "this model",
+        template_file: Path | None = None,
         extra_eos_ids: frozenset[int] = frozenset(),
         context_length: int = 0,
     ) -> None:
         self.tokenizer = tokenizer
         self.chat_template = chat_template
         self.name = name
+        self._template_file = template_file
         self._bos_text = _own_bos(tokenizer) if chat_template is None else ""
         added = {int(i): token for i, token in tokenizer.added_tokens_decoder.items()}
         self._special_texts = tuple(token.content for token in added.values() if token.special)
@@ -101,11 +103,17 @@ class Renderer:
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+        except jinja2.TemplateSyntaxError as error:
+            where = self._template_file or f"the chat template of {self.name}"
+            raise ModelError(
+                f"{where}, line {error.lineno}: not a Jinja template: {first_line(error)}; correct the line, or give "
+                "another template with model.chat_template (a file, or none)"
+            ) from error
+        except Exception as error:  # a template is code, and may end in any way
             roles = ", ".join(str(message.get("role")) for message in messages)
             raise ModelError(
-                f"the chat template of {self.name} refuses messages with the roles {roles}: {error}; change the "
-                "messages, or give another template with model.chat_template (a file, or none)"
+                f"the chat template of {self.name} refuses messages with the roles {roles}: {first_line(error)}; "
+                "change the messages, or give another template with model.chat_template (a file, or none)"
             ) from error
         return str(text)
 
@@ -133,14 +141,16 @@ def make_renderer(ref: ModelRef, chat_template: str | Path = "auto") -> Renderer
     tokenizer = load_tokenizer(ref)
     config = read_json(ref.folder / "config.json")
     generation = read_json(ref.folder / "generation_config.json")
-    template = _pick_template(tokenizer, chat_template)
+    template, file = _pick_template(tokenizer, chat_template)
     renderer = Renderer(
         tokenizer,
         chat_template=template,
         name=ref.name,
+        template_file=file,
         extra_eos_ids=_ids(generation.get("eos_token_id")) or _ids(config.get("eos_token_id")),
         context_length=_context_length(config),
     )
+    _check_template(renderer)
     if not renderer.eos_ids:
         raise ModelError(
             f"model {ref.name!r}: neither tokenizer nor generation_config.json names an end token, so no answer could "
@@ -149,15 +159,33 @@ def make_renderer(ref: ModelRef, chat_template: str | Path = "auto") -> Renderer
     return renderer
 
 
-def _pick_template(tokenizer: Any, chat_template: str | Path) -> str | None:
-    if chat_template == "none":
-        return None
-    if chat_template == "auto":
-        return str(tokenizer.get_chat_template()) if tokenizer.chat_template else None
-    path = Path(chat_template).expanduser()
+def _check_template(renderer: Renderer) -> None:
+    """Raise ModelError for a template that does not parse, or in which all prompts look the same."""
+    import jinja2
+
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        first, second = (renderer.prompt_text([{"role": "user", "content": text}]) for text in (_USER, _NEXT))
+    except ModelError as error:
+        if isinstance(error.__cause__, jinja2.TemplateSyntaxError):
+            raise
+        return  # it may want a system message, and says so when a prompt has none
+    if first == second:
+        raise ModelError(
+            f"{renderer._template_file or f'the chat template of {renderer.name}'} leaves out what the user says, so "
+            "all prompts would be equal; write {{ messages[-1].content }} into it, or set model.chat_template to none"
+        )
+
+
+def _pick_template(tokenizer: Any, chat_template: str | Path) -> tuple[str | None, Path | None]:
+    """Return the text of the template, and the file it came from where the user named one."""
+    if chat_template == "none":
+        return None, None
+    if chat_template == "auto":
+        return str(tokenizer.get_chat_template()) if tokenizer.chat_template else None, None
+    try:
+        path = Path(chat_template).expanduser()
+        return path.read_text(encoding="utf-8"), path
+    except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(
             f"chat_template {str(chat_template)!r} cannot be read ({first_line(error)}); "
             "give auto, none, or the path of a jinja file"
