@@ -68,7 +68,7 @@ LONG = "x" * 5000
         [f"{LONG}=1"],
         [LONG],
         [f"model.id={LONG}@a", "model.revision=b"],
-        [f"name.{LONG}=1"],
+        ["name=a", f"name.{LONG}=1"],
         ["rewards." + "9" * 5000 + ".weight=1"],
         ["name=a", "name." + "9" * 5000 + "=1"],
     ],
