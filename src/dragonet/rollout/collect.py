@@ -113,6 +113,34 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        return _run(work)
     with ThreadPoolExecutor(1, thread_name_prefix="dragonet-collect") as pool:
-        return pool.submit(asyncio.run, work).result()
+        return pool.submit(_run, work).result()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Do what asyncio.run does, but drop the event loop when a signal's handler raises in the middle of it.
+
+    The interrupt may have cost a task its wake-up; asyncio.run would cancel that task and then wait for it for good.
+    """
+    runner = asyncio.Runner()
+    try:
+        result = runner.run(work)
+    except KeyboardInterrupt:
+        _drop(runner.get_loop())
+        raise
+    except BaseException:
+        runner.close()
+        raise
+    runner.close()
+    return result
+
+
+def _drop(loop: asyncio.AbstractEventLoop) -> None:
+    loop.set_exception_handler(lambda loop, context: None)  # that tasks are left pending is meant
+    for task in asyncio.all_tasks(loop):
+        coroutine = task.get_coro()
+        if coroutine is not None:
+            coroutine.close()
+    asyncio.set_event_loop(None)
+    loop.close()
