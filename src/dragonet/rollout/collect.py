@@ -128,6 +128,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         result = runner.run(work)
     except KeyboardInterrupt:
         _drop(runner.get_loop())
+        work.close()
         raise
     except BaseException:
         runner.close()
@@ -139,6 +140,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 def _drop(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_exception_handler(lambda loop, context: None)  # that tasks are left pending is meant
     for task in asyncio.all_tasks(loop):
+        task.cancel()  # what it waits for is given up too, so that nobody answers it later
         coroutine = task.get_coro()
         if coroutine is not None:
             coroutine.close()
