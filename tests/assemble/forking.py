@@ -65,9 +65,10 @@ class Child:
                 self._done = Done(code, out, err)
         return self._done
 
-    def printed(self) -> str:
-        """Return what it has written to stderr so far."""
-        return self._place.with_suffix(".err").read_text("utf-8", "replace")
+    def printed(self, end: str = ".err") -> str:
+        """Return what it has written so far: `.err` or `.out`."""
+        path = self._place.with_suffix(end)
+        return path.read_text("utf-8", "replace") if path.exists() else ""
 
     def wait(self, timeout_s: float = HANG_S) -> Done:
         """Wait for the end; a process that hangs is killed and fails the test."""

@@ -11,7 +11,7 @@ import pytest
 from assemble.conftest import scratch
 from assemble.forking import Server
 from assemble.tiny_run import MANY_OPTIONS, STEPS, adapter_bytes, difference, merged, metrics_of, outcome, write_config
-from dragonet.runs import RunFolder, find_run, read_json
+from dragonet.runs import RunFolder, find_run, read_json, read_status
 
 Train = Callable[..., RunFolder]
 
@@ -22,11 +22,11 @@ def train(forks: Server) -> Iterator[Train]:
     with scratch() as home:
         count = 0
 
-        def start(changes: dict[str, Any] | None = None) -> RunFolder:
+        def start(changes: dict[str, Any] | None = None, *overrides: str) -> RunFolder:
             nonlocal count
             count += 1
             config = write_config(home / str(count), changes)
-            done = forks.run("reinforce", config, "--json", env=place(config))
+            done = forks.run("reinforce", config, *overrides, "--json", env=place(config))
             assert done.code == 0, done
             return find_run("last", config.parent / "runs")
 
@@ -85,6 +85,28 @@ def test_a_finished_run_that_is_given_more_steps_equals_one_that_had_them_from_t
     resume(forks, short, f"train.max_steps={STEPS}")
     assert adapter_bytes(short) != adapter
     assert difference(outcome(first), outcome(short)) == []
+
+
+@pytest.mark.slow
+def test_a_run_whose_minutes_are_used_up_goes_on_when_it_is_given_more(
+    train: Train, forks: Server, tmp_path: Path
+) -> None:
+    text = "import time\ndef reward(completion):\n    time.sleep(0.05)\n    return sum(map(ord, completion)) % 3\n"
+    (tmp_path / "slow.py").write_text(text, "utf-8")
+    changes = {"rewards": [{"type": "custom", "file": str(tmp_path / "slow.py")}], "train": {"max_steps": 2}}
+    unseen = ("data.eval=0", "data.min_eval=null", "data.max_eval=null")  # an evaluation would use up the minutes
+    straight = train(changes, *unseen)
+    short = train(changes, *unseen, "train.max_minutes=0.005")  # a step takes 0.4 s and more
+    assert (read_status(short).state, read_status(short).step) == ("succeeded", 1)
+    refused = forks.run("resume", short)
+    assert (refused.code, "give it more time" in refused.err, "train.max_minutes=MORE" in refused.err) == (
+        2,
+        True,
+        True,
+    )
+    resume(forks, short, "train.max_minutes=null")
+    assert adapter_bytes(short) == adapter_bytes(straight)
+    assert metrics_of(short) == metrics_of(straight)
 
 
 @pytest.mark.slow

@@ -95,6 +95,11 @@ def test_cancel_ends_a_run_with_a_checkpoint_and_resume_finishes_it(
 ) -> None:
     child = forks.start("reinforce", config, *LONG)
     folder = training(child)
+    watcher = forks.start("watch", folder)
+    until(lambda: "1/5000" in watcher.printed(".out"), "a line of the watcher")
+    watcher.kill(signal.SIGINT)
+    assert watcher.wait().code == 130
+    assert child.poll() is None  # Ctrl-C stops the watching, not the run
     said = forks.run("cancel", "last", "--json")
     assert said.code == 0, said
     assert (said.json["state"], said.json["reason"]) == ("cancelled", "a request to cancel")

@@ -223,17 +223,24 @@ def test_a_request_to_stop_before_the_first_step_saves_nothing() -> None:
     assert run.acts == [("evaluate", 0), "evaluated"]
 
 
-def test_minutes_that_are_used_up_end_the_run_as_a_finished_one() -> None:
-    def slow(rollout: Rollout) -> float:
-        time.sleep(0.002)
-        return float(rollout.member)
+def _slow(rollout: Rollout) -> float:
+    time.sleep(0.002)
+    return float(rollout.member)
 
-    run = Run(reward=slow)
+
+def test_minutes_that_are_used_up_end_the_run_as_a_finished_one() -> None:
+    run = Run(reward=_slow)
     before = Progress(step=1, round=1, elapsed_s=59.995, had_gradient=True)
     reason = run.train(replace(PLAN, max_minutes=1.0), before)
     assert (reason or "").startswith("max_minutes: 1 minutes")
     assert run.acts[-3:] == [("save", 2), ("evaluate", 2), "evaluated"]
     assert len(run.rows) == 1
+
+
+def test_a_step_is_not_looked_at_twice() -> None:
+    run = Run(reward=_slow)
+    assert run.train(replace(PLAN, max_minutes=1.0), Progress(step=2, round=2, elapsed_s=59.995, had_gradient=True))
+    assert run.acts[-3:] == [("evaluate", 3), "evaluated", ("save", 3)]
 
 
 def _broken(share: int) -> Callable[[Rollout], Score | float]:
