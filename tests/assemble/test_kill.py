@@ -24,6 +24,7 @@ from assemble.tiny_run import MANY_OPTIONS, difference, write_config
 from dragonet.runs import failpoints, list_runs
 
 TRAINING = tuple(name for name in failpoints.NAMES if name not in CREATION)
+ALIKE = ("create.begin", "create.before_rename")  # to a reader the same as create.after_file
 RANDOM_DEATHS = 20
 REAL_DEATHS = 6
 
@@ -39,7 +40,9 @@ def alone(deaths: Deaths) -> dict[str, Any]:
     return deaths.survives("alone")
 
 
-@pytest.mark.parametrize("name", CREATION)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in CREATION]
+)
 def test_a_death_while_a_run_is_created_leaves_a_whole_run_or_none(
     name: str, deaths: Deaths, alone: dict[str, Any]
 ) -> None:

@@ -227,6 +227,7 @@ def parent(forks: Server, config: Path, runs_dir: Path) -> RunFolder:
     return find_run("last")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_a_model_wherever_it_is_moved_later(
     forks: Server, config: Path, parent: RunFolder, place: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_extending_by_epochs_goes_on_where_the_data_stood(train: Train, forks: S
     assert difference(outcome(straight), outcome(short)) == []
 
 
+@pytest.mark.slow
 def test_micro_batches_change_the_last_bits_only(first: RunFolder, train: Train) -> None:
     exact = {"model": {"id": "tiny-random", "dtype": "float64"}, "train": {"max_steps": 2}}
     one = metrics_of(train(merged(exact, {"train": {"micro_batch": 1}})))
