@@ -89,6 +89,7 @@ def _summary(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
     from dragonet import runs
 
     evaluations = runs.read_json(folder, "eval.json")
+    history = evaluations["history"]
     seconds = runs.read_json(folder, "report.json")["seconds"] if folder.report.exists() else None
     reward = outcome.reward
     return {
@@ -100,6 +101,7 @@ def _summary(folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
         "seconds": seconds,
         "n": reward["n"],
         "well_formed": {key: evaluations["per_reward"][WELL_FORMED][key] for key in ("before", "after")},
+        "finished": {"before": 1.0 - history[0]["truncated"], "after": 1.0 - history[-1]["truncated"]},
     }
 
 
@@ -116,7 +118,9 @@ def _show(folder: RunFolder, outcome: Outcome, summary: dict[str, Any]) -> None:
     typer.echo(reward_line(outcome.reward))
     formed = summary["well_formed"]
     if formed["after"] is not None:
+        done = summary["finished"]
         typer.echo(f"answers that are one number and nothing else: {formed['before']:.0%} -> {formed['after']:.0%}")
+        typer.echo(f"answers that end by themselves: {done['before']:.0%} -> {done['after']:.0%}")
     _show_samples(runs.read_samples(folder))
     typer.echo(f"\nfolder {folder.path}")
     typer.echo(f"next: dragonet status {folder.id}")
