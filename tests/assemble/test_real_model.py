@@ -91,7 +91,7 @@ def test_the_example_trains_and_reads_back(forks: Server, runs_dir: Path) -> Non
 def test_the_demo_prints_what_was_gained(forks: Server, runs_dir: Path) -> None:
     said = forks.run("demo", "--steps", "1", "--json")
     assert said.code == 0, said
-    assert list(said.json) == ["before", "after", "ci95", "run", "steps", "seconds", "n", "well_formed"]
+    assert list(said.json) == ["before", "after", "ci95", "run", "steps", "seconds", "n", "well_formed", "finished"]
     assert said.json["n"] >= 100
     assert said.json["steps"] == 1
     assert 0 <= said.json["well_formed"]["before"] < 0.5
