@@ -63,12 +63,12 @@ def test_in_float32_trainer_and_engine_agree_on_every_token(runs_dir: Path) -> N
 
 
 def test_in_bfloat16_they_agree_but_for_rounding(runs_dir: Path) -> None:
-    # Layers round to 8 bits in both, but sum in another order: the engine decodes one token at a time over a cache, the
-    # trainer runs whole rows. That makes 0.037 here. A trainer that forgot the temperature is off by 0.09, one that
-    # lost the first token of the prompt by 0.12 (both were tried); float32 tells them apart more clearly still.
+    # Layers round to 8 bits in both, at the same places as long as attention is eager; with fused attention, which
+    # rounds elsewhere for one query than for whole rows, this was 0.037. A trainer that forgot the temperature is off
+    # by 0.09, one that lost the first token of the prompt by 0.12 (both were tried).
     found = gaps(runs_dir, "bfloat16")
     print(f"mean absolute difference {found.mean():.4f}, largest {found.max():.4f}, over {found.size} tokens")
-    assert found.mean() < 0.05
+    assert found.mean() < 0.02
 
 
 def test_the_example_trains_and_reads_back(forks: Server, runs_dir: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_example_trains_and_reads_back(forks: Server, runs_dir: Path) -> Non
     assert done.json["reward"]["n"] > 50
     rows = metrics_of(folder)
     assert {"reward/numeric", "reward/length"} < set(rows[0])
-    assert all(row["skipped"] == 0.0 and row["sampler_gap"] < 0.05 for row in rows)
+    assert all(row["skipped"] == 0.0 and row["sampler_gap"] < 0.02 for row in rows)
     assert forks.run("status", "last", "--json").json["step"] == 4
     assert forks.run("runs", "--json").json[0]["reward_after"] == done.json["reward"]["after"]
     first, second = (forks.run("evaluate", "last", "--json").json for _ in range(2))

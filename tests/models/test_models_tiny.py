@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dragonet.errors import ModelError
 from dragonet.models import load_base, make_renderer, resolve
-from dragonet.models.attention import attention_for
+from dragonet.models.attention import EAGER_TOKENS, attention_for
 from dragonet.models.ref import ModelRef
 from dragonet.models.tiny import CONTEXT_LENGTH, TINY_KINDS, VOCAB_SIZE, tiny_config, tiny_model, tiny_tokenizer
 
@@ -50,6 +50,10 @@ def test_every_kind_in_float64_agrees_with_float32(kind: str) -> None:
 def test_soft_caps_are_in_force() -> None:
     assert attention_for(tiny_config("gemma2")) == "eager"
     assert attention_for(tiny_config("gemma3")) is None
+    assert attention_for(tiny_config("llama"), rounds_apart=True, longest=EAGER_TOKENS) == "eager"
+    assert attention_for(tiny_config("llama"), rounds_apart=True, longest=EAGER_TOKENS + 1) is None
+    assert attention_for(tiny_config("llama"), rounds_apart=True) is None
+    assert attention_for(tiny_config("llama"), longest=8) is None
     model = tiny_model("gemma2")
     assert model.config._attn_implementation == "eager"
     with torch.no_grad():

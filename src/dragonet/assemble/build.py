@@ -108,9 +108,10 @@ def build(
     device = models.pick_device(config.model.device)
     dtype = models.pick_dtype(config.model.dtype, device)
     lora = models.LoraSpec(config.lora.r, config.lora.alpha, config.lora.dropout, config.lora.targets)
-    model = models.load_policy(ref, device=device, dtype=dtype, lora=lora, seed=schedule.seed)
-    check_head(model)
     sampled = sampling_renderer(config, renderer)
+    longest = reinforce.max_new_tokens + max(len(sampled.prompt_ids(p.messages)) for p in (*train, *held_out))
+    model = models.load_policy(ref, device=device, dtype=dtype, lora=lora, seed=schedule.seed, longest=longest)
+    check_head(model)
     engine = LocalEngine(
         model,
         eos_ids=renderer.eos_ids,

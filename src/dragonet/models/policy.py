@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["load_base", "load_policy"]
 
 
-def load_base(ref: ModelRef, *, device: str | torch.device = "auto", dtype: str | torch.dtype = "auto") -> Any:
+def load_base(
+    ref: ModelRef,
+    *,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto",
+    longest: int | None = None,
+) -> Any:
     """Return the model in eval mode, adapters of earlier runs folded in, no parameter trainable.
 
     Folding is computed in float32 (or wider) and cast afterwards. Raises ModelError for weights that do not fit.
@@ -33,7 +39,8 @@ def load_base(ref: ModelRef, *, device: str | torch.device = "auto", dtype: str 
 
     place = pick_device(device)
     kind = pick_dtype(dtype, place)
-    model = _load_weights(ref, kind)
+    rounds_apart = place.type == "cpu" and kind.itemsize == 2
+    model = _load_weights(ref, kind, rounds_apart=rounds_apart, longest=longest)
     if ref.adapters:
         folded = _load_weights(ref, torch.promote_types(kind, torch.float32))
         for folder in ref.adapters:
@@ -54,16 +61,18 @@ def load_policy(
     dtype: str | torch.dtype = "auto",
     lora: LoraSpec | None = None,
     seed: int = 0,
+    longest: int | None = None,
 ) -> Any:
     """Return a PEFT model in eval mode whose fresh adapter alone is trainable.
 
     The adapter is float32 (float64 on a float64 base) and depends on `seed` only; torch's global generators stay as
-    they are. Raises ModelError for unknown targets.
+    they are. `longest` is how many tokens a row will have, prompt and answer, where that is known: short rows take the
+    attention that rounds alike in sampling and training. Raises ModelError for unknown targets.
     """
     import torch
     from peft import get_peft_model
 
-    base = load_base(ref, device=device, dtype=dtype)
+    base = load_base(ref, device=device, dtype=dtype, longest=longest)
     config = _lora_config(ref, base, lora or LoraSpec())
     with quiet(), torch.random.fork_rng(devices=[]):
         model = get_peft_model(base, config)
@@ -71,7 +80,7 @@ def load_policy(
     return model.eval()
 
 
-def _load_weights(ref: ModelRef, dtype: torch.dtype) -> Any:
+def _load_weights(ref: ModelRef, dtype: torch.dtype, *, rounds_apart: bool = False, longest: int | None = None) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
@@ -84,7 +93,7 @@ def _load_weights(ref: ModelRef, dtype: torch.dtype) -> Any:
                 str(ref.folder),
                 config=config,
                 dtype=dtype,
-                attn_implementation=attention_for(config),
+                attn_implementation=attention_for(config, rounds_apart=rounds_apart, longest=longest),
                 local_files_only=True,
                 trust_remote_code=ref.trust_remote_code,
                 output_loading_info=True,
