@@ -397,7 +397,3 @@ def test_a_round_in_which_nothing_was_scored_is_an_empty_step() -> None:
 def _advantages(batch: TrainBatch) -> TrainBatch:
     batch.advantages = np.zeros((0, 0, 1))
     return batch
-
-
-def test_the_learner_says_what_it_optimises() -> None:
-    assert "clip(rho, 0.8, 1.2)" in learner(Objective()).describe_objective()

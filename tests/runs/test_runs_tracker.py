@@ -11,8 +11,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from dragonet.errors import ConfigError
-from dragonet.runs import ConsoleTracker, FencedTrackers, make_trackers
+from dragonet.runs import ConsoleTracker, FencedTrackers
 from dragonet.runs.tracker import duration, is_live, sparkline
 
 ROW = {
@@ -194,13 +193,3 @@ def test_ctrl_c_passes_the_fence() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         FencedTrackers([Interrupted()], print).log(1, {})
-
-
-def test_trackers_are_known_by_name() -> None:
-    assert make_trackers([], stream=io.StringIO()) == []
-    (tracker,) = make_trackers(["console", "console"], stream=io.StringIO(), total_steps=2)
-    assert isinstance(tracker, ConsoleTracker)
-    with pytest.raises(ConfigError, match=r"no tracker 'consle'; did you mean 'console'\?"):
-        make_trackers(["consle"], stream=io.StringIO())
-    with pytest.raises(ConfigError, match=r"no tracker 'wandb'; known: console; metrics are always kept"):
-        make_trackers(["wandb"], stream=io.StringIO())

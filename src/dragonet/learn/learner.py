@@ -19,7 +19,7 @@ from dragonet.errors import ConfigError, TrainingError
 from dragonet.learn.batch import TrainBatch, pack
 from dragonet.learn.kl import kl_per_token, sequence_penalty
 from dragonet.learn.losses import aggregate, aggregate_weights
-from dragonet.learn.objective import Objective, describe_objective
+from dragonet.learn.objective import Objective
 from dragonet.learn.policy import split_model, token_logprobs
 from dragonet.learn.step import OptimizerSettings, OptimizerStep, load_tensor
 from dragonet.models.adapter import adapter_tensors, reference_mode
@@ -63,10 +63,6 @@ class LocalLearner:
         self._step = OptimizerStep(self._adapter, optimizer)
         self._dropouts = _lora_dropouts(model)
         self._device = split_model(model)[1].device
-
-    def describe_objective(self) -> str:
-        """Return the exact formula that is optimised, as a few lines of plain text."""
-        return describe_objective(self._objective)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the adapter's live tensors by name."""

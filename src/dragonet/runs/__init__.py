@@ -35,12 +35,11 @@ from dragonet.runs.records import (
 from dragonet.runs.run import Run
 from dragonet.runs.status import FINAL, STATES, Status, finish, read_status, start, update_status
 from dragonet.runs.store import create_run, create_run_at, default_runs_dir, read_config, write_config
-from dragonet.runs.tracker import TRACKERS, ConsoleTracker, FencedTrackers, make_trackers
+from dragonet.runs.tracker import ConsoleTracker, FencedTrackers
 
 __all__ = [
     "FINAL",
     "STATES",
-    "TRACKERS",
     "WALL_CLOCK",
     "Checkpoint",
     "ConsoleTracker",
@@ -70,7 +69,6 @@ __all__ = [
     "lineage",
     "list_runs",
     "load_checkpoint",
-    "make_trackers",
     "prepare_resume",
     "process_alive",
     "prune_checkpoints",

@@ -12,17 +12,12 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeGuard
 
-from dragonet.errors import ConfigError, did_you_mean
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from dragonet.protocols import Tracker
 
-__all__ = ["TRACKERS", "ConsoleTracker", "FencedTrackers", "duration", "make_trackers", "sparkline"]
-
-TRACKERS: Final = ("console",)
-"""Names that may stand under `track`."""
+__all__ = ["ConsoleTracker", "FencedTrackers", "duration", "sparkline"]
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH: Final = 24
@@ -133,17 +128,6 @@ class FencedTrackers:
                         f"tracker {type(tracker).__name__} failed ({type(error).__name__}: {error}); the run goes on, "
                         f"further failures of it are not logged\n{details}"
                     )
-
-
-def make_trackers(names: Sequence[str], *, stream: TextIO, total_steps: int | None = None) -> list[Tracker]:
-    """Return the trackers of these names; ConfigError for a name that is not in TRACKERS."""
-    for name in names:
-        if name not in TRACKERS:
-            raise ConfigError(
-                f"track: there is no tracker {name!r}{did_you_mean(name, TRACKERS)}; metrics are always kept in the "
-                "run's metrics.jsonl"
-            )
-    return [ConsoleTracker(stream, total_steps=total_steps) for _ in dict.fromkeys(names)]
 
 
 def is_live(stream: TextIO) -> bool:
